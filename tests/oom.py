@@ -55,7 +55,7 @@ class Scenario:
             wrong.append(f"{oom['cause']} instead of {self.cause}: {oom['verdict']}; {oom['evidence']}")
         blame = oom["blame"] or {}
         at = blame.get("file") or "", str(blame.get("line"))
-        if not any(at[0].endswith(f"/{file}") and at[1] == line for file, line in self.lines):
+        if not any(f"/{at[0]}".endswith(f"/{file}") and at[1] == line for file, line in self.lines):
             wrong.append(f"{at[0]}:{at[1]} ({blame.get('role')}) instead of {sorted(self.lines)}: {oom['verdict']}")
         if oom["fatal"] != self.fatal or oom["device"] != self.device:
             wrong.append(f"fatal {oom['fatal']} on device {oom['device']}")

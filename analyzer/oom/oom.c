@@ -2,6 +2,7 @@
  * A request that CUDA first refused and then served is a retry. Each retry counts, as in PyTorch's num_alloc_retries.
  */
 #include "analyzer/oom/oom_failed.h"
+#include "analyzer/oom/oom_notebook.h"
 #include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_group.h"
 #include "analyzer/oom/oom_history.h"
@@ -531,6 +532,7 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct oom_gr
                             ? oom_course_low(&o->courses[c->series], f.heaviest_first_ns, row->time_ns)
                             : -1;
         oom_find_demand(o->b, &f);
+        oom_notebook_find_displayed(o->b->run, c->live, c->live_n, &f);
         oom_graph_judge(o->b, &o->passes, c->live, c->live_n, &f);
         f.graphs = run_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
         if (f.total != RUN_UNKNOWN && f.free != RUN_UNKNOWN &&

@@ -36,6 +36,7 @@ struct oom_earlier {
     uint64_t count;                 /* blocks */
     int64_t model_bytes;            /* of it, by building or moving modules */
     bool repeated;                  /* a call path that builds or moves a module holds blocks of several trials */
+    bool rerun;                     /* … which begins in a cell of a notebook: the cell ran again */
     bool served;                    /* only forward passes separate them */
     bool complete;                  /* and many more have followed the last of them */
     bool ensemble;                  /* the program uses the models of several trials together */
@@ -43,6 +44,12 @@ struct oom_earlier {
     int64_t since_ns;               /* when the current trial began */
     uint32_t stack;                 /* of the largest earlier block of a module; RUN_NONE none */
     int64_t largest;
+};
+/* Values that cells of a notebook displayed, and that Out[] keeps (oom_notebook.c). */
+struct oom_displayed {
+    int64_t bytes;
+    uint64_t times; /* the cells, or the runs of one */
+    uint32_t stack; /* of the most; RUN_NONE none */
 };
 /* Memory that earlier passes that ran out of memory still hold (oom_failed.c). */
 struct oom_failed_pass {
@@ -116,6 +123,7 @@ struct oom_facts {
     bool graph_freed; /* the evidence: those frees; otherwise that the inputs of the passes are kept */
     struct oom_earlier trials, optimizers;
     struct oom_failed_pass failed_pass;
+    struct oom_displayed displayed;
     bool pending;       /* no backward pass since it began to grow, and one is expected */
     bool evaluates;     /* … and none is expected */
     bool replaced;      /* the growing memory is reallocated each time, larger: only the last blocks exist */

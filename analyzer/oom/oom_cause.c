@@ -178,6 +178,7 @@ static const struct {
     RECORDED(OVERSIZED_REQUEST, is_oversized, oom_explain_oversized)
     INFERRED(OVERSIZED_REQUEST, is_beyond_own, oom_explain_oversized,
              "if other processes held most of the GPU")
+    INFERRED(LEAK, oom_keeps_displayed, oom_explain_displayed, "if variables hold this memory, too")
     INFERRED(LEAK, oom_keeps_failed, oom_explain_failed, "if the program keeps the tensors of that pass on purpose")
     INFERRED(LEAK, oom_keeps_trials, oom_explain_trials, "if the current trial uses the earlier models")
     INFERRED(CAPACITY, oom_keeps_ensemble, oom_explain_trials, "if the models are not used together")
@@ -318,7 +319,9 @@ static void blame_cause(struct oom_words *w)
     const struct result_oom_verdict *v = w->v;
     const struct result_by_site *holder = v->live_n ? &v->live[0] : NULL;
     const struct result_by_owner *direct = oom_direct_owner(v);
-    if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_failed(f)) {
+    if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_displayed(f)) {
+        blame_site(w, f->displayed.stack, "growing");
+    } else if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_failed(f)) {
         const uint32_t retry = oom_failed_retry(w->b, f);
         blame_site(w, retry == RUN_NONE ? f->failed_pass.stack : retry, retry == RUN_NONE ? "growing" : "retry");
     } else if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_trials(f)) {

@@ -466,10 +466,37 @@ static void measure_displayed(struct oom_sight *s)
         add_drop(s, OOM_EFFORT_LINE, is_displayed, "without the memory of these cells", held,
                  TEXT(s,
                       "end a cell's last line with a semicolon so that the notebook does not keep its value in Out[] "
-                      "and _: cells that displayed tensors hold %s; %%reset -f out drops the values kept so "
-                      "far",
+                      "and _: cells that displayed tensors hold %s; for n in list(Out): "
+                      "get_ipython().del_var(f'_{n}') drops the values kept so far",
                       SIZE(s, held)));
     if (helps && held >= s->f->live / 2) lead_measure(s, before);
+}
+
+static bool is_left(const struct oom_sight *s, const struct result_category_line *l)
+{
+    return oom_notebook_is_left(&s->left, s->b->run, l);
+}
+
+static void measure_left(struct oom_sight *s)
+{
+    s->left = oom_notebook_find_left(s->b->run, s->v, s->f->stack);
+    const size_t before = s->v->measures_n;
+    if (!s->left.file) return;
+    s->certainty = s->left.failed ? RESULT_CERTAINTY_INFERRED : RESULT_CERTAINTY_GUESSED;
+    s->refuted_by = s->left.failed ? "if variables hold this memory, too" : NULL;
+    const char *text =
+        s->left.failed
+            ? TEXT(s,
+                   "%s failed (%s), and IPython keeps the exception, with %s of intermediate results in its "
+                   "traceback: run a cell with 1/0, which replaces it, then import gc; gc.collect() in another",
+                   basename(s->left.file), s->left.failed, SIZE(s, s->left.bytes))
+            : TEXT(s,
+                   "if no later cell needs the %s that %s left: del its variables, then import gc; "
+                   "gc.collect(); if it failed or was interrupted, first run a cell with 1/0, which replaces "
+                   "the exception that IPython keeps",
+                   SIZE(s, s->left.bytes), basename(s->left.file));
+    if (add_drop(s, OOM_EFFORT_LINE, is_left, "without what that cell left", s->left.bytes, text) && s->left.failed)
+        lead_measure(s, before);
 }
 
 static void measure_foreach(struct oom_sight *s)
@@ -729,6 +756,7 @@ static const struct {
     {SPACE | OF(LEAK), no_grad, INFERRED, "if a backward pass was to follow it"},
     {SPACE, measure_untrained, INFERRED, "if a gradient must flow through it"},
     {SPACE | OF(LEAK), measure_displayed, INFERRED, "if variables hold this memory, too"},
+    {SPACE, measure_left, GUESSED, NULL},
     {SPACE, measure_chunked_loss, INFERRED, "if the loss runs in chunks already"},
     {SPACE, measure_model_copies, INFERRED, "if the program still reads it"},
     {SPACE, measure_data, INFERRED, "if each step needs all of it on the GPU"},
@@ -755,33 +783,7 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
     }
     const bool helped = served || (v->cause != RESULT_CAUSE_CAPACITY && v->measures_n > 0) ||
                         ANY_OF(m, v->measures, v->measures_n, m->enough && m->effort != OOM_EFFORT_DEVICE); /* or may */
-    if (!helped) {
-        const int64_t trained =
-            arena_add_capped(s.of[RESULT_CATEGORY_GRADIENTS].bytes, s.of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
-        const int64_t weights = arena_add_capped(s.of[RESULT_CATEGORY_PARAMETERS].bytes, trained);
-        bool model = weights > 0 && run_is_known(v->total_bytes) && weights >= v->total_bytes / 4;
-        const char *stored = oom_stored_text(&(struct oom_words){.b = b, .f = s.f, .v = v});
-        const char *library = oom_library_advice(b, s.f->stack)
-                                  ?: question_pool_beside(b, v->process, v->device, s.f->stack, s.f->live / 2);
-        const bool serves =
-            model && (training ? !trained && s.phase == OOM_ELSEWHERE : oom_never_trains(b, s.f->stack));
-        const bool pass = s.f->layer == RUN_SERIES_TENSOR && (s.phase == OOM_FORWARD || s.phase == OOM_BACKWARD) &&
-                          !site_repeats_input(b, s.of[RESULT_CATEGORY_ACTIVATIONS].heaviest);
-        oom_add_measure(b, v,
-                        (struct result_measure){
-                            .text = serves
-                                        ? "load the weights in 16 bits or fewer (dtype=torch.bfloat16, a quantized "
-                                          "checkpoint), keep models that are not in use on the host, or use a larger "
-                                          "GPU"
-                                    : model   ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
-                                                "estimate' computes the minimum for its weights and optimizer"
-                                    : library ? library
-                                    : pass    ? "use a smaller batch, smaller or shorter samples, or a larger GPU"
-                                    : stored  ? stored
-                                              : "process the data in smaller pieces, or use a larger GPU",
-                            .frees_bytes = RUN_UNKNOWN,
-                            .effort = OOM_EFFORT_TRAINING});
-    }
+    if (!helped) oom_advise_otherwise(&s, training);
     choose_measures(b, v);
 }
 

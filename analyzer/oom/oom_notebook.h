@@ -2,6 +2,7 @@
 #pragma once
 
 #include "analyzer/base/arena.h"
+#include "analyzer/oom/oom.h"
 #include "analyzer/run/run.h"
 
 /* The outermost frame of a stack that is in a cell; NULL none. */
@@ -13,8 +14,25 @@ const char *oom_notebook_session(const struct run *run, uint32_t stack);
 
 struct oom_notebook_displays { /* cells whose value IPython displayed: it was on the GPU, as its text was computed there
                                 */
-    const char **files;
+    struct oom_notebook_display {
+        const char *file;
+        int line;
+    } * list;
     size_t n, cap;
 };
 struct oom_notebook_displays oom_notebook_displayed(struct arena *arena, const struct run *run);
 bool oom_notebook_displays_of(const struct oom_notebook_displays *d, const struct run *run, uint32_t stack);
+/* The cell that left the most memory, other than the current one: intermediate results, and all of a model that it
+ * trained while the current cell trains one, too. file: NULL none. */
+struct oom_notebook_left {
+    const char *file;
+    int64_t bytes, passes; /* passes: of it, in intermediate results */
+    bool trained;
+    const char *failed; /* the exception that ended it, and that IPython still keeps; NULL: unknown, or none */
+};
+struct oom_notebook_left oom_notebook_find_left(const struct run *run, const struct result_oom_verdict *v,
+                                                uint32_t stack);
+bool oom_notebook_is_left(const struct oom_notebook_left *left, const struct run *run,
+                          const struct result_category_line *l);
+/* Sets f->displayed. */
+void oom_notebook_find_displayed(const struct run *run, const struct oom_live *live, size_t n, struct oom_facts *f);

@@ -47,6 +47,7 @@ struct oom_sight {
     const char *refuted_by;
     struct result_measure measure; /* the result of a replay */
     const struct oom_holder *copy; /* the kind of copies that is_copy finds */
+    struct oom_notebook_left left; /* once measure_left has found it */
 };
 
 /* A measure that libraries have a setting for. */
@@ -67,6 +68,9 @@ enum oom_setting {
 const char *oom_setting_text(const struct oom_sight *s, enum oom_setting measure, const char *otherwise);
 /* The same in parentheses; "" if none is known. */
 const char *oom_setting_in(const struct oom_sight *s, enum oom_setting measure);
+
+/* oom_words_capacity.c */
+void oom_advise_otherwise(const struct oom_sight *s, bool training);
 
 /* Did any backward pass or optimizer ever allocate? */
 bool oom_trains(const struct run *run);

@@ -103,7 +103,17 @@ static void find_repeated(void *self, const struct run_lifetime *life)
     bool model;
     const size_t trial = trial_of_block(h, life, &model);
     uint32_t *first = trial ? map_at(&h->paths, life->location) : NULL;
-    if (first) *first = *first == MAP_NEW || *first == trial ? (uint32_t)trial : AGAIN;
+    if (!first) return;
+    *first = *first == MAP_NEW || *first == trial ? (uint32_t)trial : AGAIN;
+    if (model && *first == AGAIN && !h->cell) h->cell = oom_notebook_cell(h->run, life->stack);
+}
+
+/* Do several trials hold blocks of its call path? Of a cell that ran again, that is also true of what it had not yet
+ * made again when memory ran out. */
+static bool is_made_again(const struct oom_held *h, const struct run_lifetime *life)
+{
+    const struct run_frame *cell = h->cell ? oom_notebook_cell(h->run, life->stack) : NULL;
+    return (cell && cell->file == h->cell->file) || map_get(&h->paths, life->location) == AGAIN;
 }
 
 static void take_trial_lifetime(void *self, const struct run_lifetime *life)
@@ -112,7 +122,7 @@ static void take_trial_lifetime(void *self, const struct run_lifetime *life)
     bool model;
     const size_t trial = trial_of_block(h, life, &model);
     if (!trial) return;
-    const bool again = map_get(&h->paths, life->location) == AGAIN;
+    const bool again = is_made_again(h, life);
     if (model) {
         h->held[trial - 1].bytes = arena_add_capped(h->held[trial - 1].bytes, life->bytes);
         h->held[trial - 1].count++;
@@ -158,6 +168,7 @@ struct oom_earlier oom_trials_held(struct oom_trials *t, const struct run *run, 
         h.earlier.repeated =
             h.earlier.repeated || same_model(&h.held[i], &h.held[i + 1]) || same_cell(run, &h.held[i], &h.held[i + 1]);
     }
+    h.earlier.rerun = h.cell != NULL;
     h.earlier.served = !t->trains;
     h.earlier.complete = is_complete(t);
     h.earlier.from_ns = t->start_ns[0];
@@ -232,10 +243,13 @@ void oom_trials_judge(struct site_builder *b, struct oom_earlier *e)
 
 static bool are_models_kept(const struct oom_facts *f)
 {
-    enum { TRIALS = 2, SERVED = 3 }; /* one may be a teacher that was trained first */
+    enum { TRIALS = 2, SERVED = 3 }; /* one may be a teacher that was trained first, but not by the same cell */
     const struct oom_earlier *e = &f->trials;
-    return e->repeated && e->trials >= (e->served ? SERVED : TRIALS) && e->bytes >= oom_needed_bytes(f) &&
-           e->bytes >= f->live / 4;
+    return e->repeated &&
+           e->trials >= (e->served  ? SERVED
+                         : e->rerun ? 1
+                                    : TRIALS) &&
+           e->bytes >= oom_needed_bytes(f) && e->bytes >= f->live / 4;
 }
 
 bool oom_keeps_trials(const struct oom_facts *f)
@@ -286,7 +300,9 @@ void oom_explain_optimizers(struct oom_words *w)
 
 static const char *trials_verdict_of(struct oom_words *w, const struct oom_earlier *e)
 {
-    const char *with = e->bytes / 3 > e->model_bytes / 2 ? " with their gradients or optimizer states" : "";
+    const char *with = e->bytes / 3 <= e->model_bytes / 2 ? ""
+                       : e->trials == 1                   ? " with its gradients or optimizer states"
+                                                          : " with their gradients or optimizer states";
     char since[UNITS_TEXT];
     units_format_seconds(since, site_seconds(e->since_ns));
     if (e->ensemble) {
@@ -298,6 +314,12 @@ static const char *trials_verdict_of(struct oom_words *w, const struct oom_earli
                     "a leak: %zu earlier models, created at %s, are still live: %s of the %s live was allocated before "
                     "the newest model was created at %s",
                     e->trials, oom_place_text(w, e->stack), SIZE(w, e->bytes), SIZE(w, w->f->live), since);
+    }
+    if (e->trials == 1) {
+        return TEXT(w,
+                    "a leak: a cell ran again, and the model that its earlier run created at %s is still live%s: %s of "
+                    "the %s live was allocated before the current run created its model at %s",
+                    oom_place_text(w, e->stack), with, SIZE(w, e->bytes), SIZE(w, w->f->live), since);
     }
     return TEXT(w,
                 "a leak: the models of %zu earlier trials, created at %s, are still live%s: %s of the %s live "
@@ -313,17 +335,21 @@ void oom_explain_trials(struct oom_words *w)
     const struct oom_holder *keeper = oom_keeper_of(w->b->run, e->stack);
     const char *kept = site_kept_text(w->b->arena, "", w->v->holders, w->v->holders_n)
                            ?: keeper ? keeper->what
-                                     : "the line that keeps them is unknown: a list of results, a notebook's output, "
-                                       "a kept exception";
+                          : e->trials == 1
+                              ? "its variables keep them until the new ones are complete"
+                              : "the line that keeps them is unknown: a list of results, a notebook's output, "
+                                "a kept exception";
     const char *advice =
         e->ensemble && e->served ? "move each model to the host (.cpu()), and to the GPU only while it predicts"
         : e->ensemble            ? "move each trained model to the host (zero_grad(set_to_none=True), .cpu()), and "
                                    "to the GPU only while it predicts"
         : keeper                 ? keeper->advice
-        : e->served              ? "keep only the models in use on the GPU: del the oldest one of a cache, or move it "
-                                   "to the host (.cpu()) until it is needed again"
-                                 : "release the earlier models before the next trial: del model and optimizer, "
-                                   "keep numbers or model.cpu().state_dict() as the result";
+        : e->trials == 1 ? "before the cell runs again, del what holds its model and optimizer, then import gc; "
+                           "gc.collect()"
+        : e->served      ? "keep only the models in use on the GPU: del the oldest one of a cache, or move it "
+                           "to the host (.cpu()) until it is needed again"
+                         : "release the earlier models before the next trial: del model and optimizer, "
+                           "keep numbers or model.cpu().state_dict() as the result";
     w->v->verdict = trials_verdict_of(w, e);
     if (e->served && !e->ensemble) w->v->refuted_by = "if each pass needs all of these models";
     struct result_measure m = {.text = TEXT(w, "%s: %s (%s)", site_short_text(w->b, &w->v->growing), advice, kept),

@@ -34,8 +34,9 @@ struct oom_held {
         uint64_t count;
         uint32_t stack; /* of one of them */
         int64_t bytes;
-    } * held;         /* by trial: live blocks of its modules */
-    struct map paths; /* call path of a block → its trial, 0 if several trials hold blocks of it */
+    } * held;                     /* by trial: live blocks of its modules */
+    const struct run_frame *cell; /* that built a module again; NULL none */
+    struct map paths;             /* call path of a block → its trial, 0 if several trials hold blocks of it */
     struct oom_earlier earlier;
 };
 /* Of the current process and this device. */

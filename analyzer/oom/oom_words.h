@@ -101,6 +101,7 @@ const struct oom_holder *oom_copy_of(const struct run *run, uint32_t stack);
 /* A failure that a function which tries batch sizes until one fits expected and handled. */
 bool oom_found_batch(const struct site_builder *b, const struct result_oom_verdict *v);
 /* oom_failed.c. Does an earlier pass that failed hold the bytes that the request needs? */
+bool oom_keeps_displayed(const struct oom_facts *f);
 bool oom_keeps_failed(const struct oom_facts *f);
 /* oom_trials.c. Do models of several earlier trials hold the bytes that the request needs? */
 bool oom_keeps_trials(const struct oom_facts *f);
@@ -122,6 +123,7 @@ void oom_explain_leak(struct oom_words *w);
 void oom_explain_driving(struct oom_words *w); /* a buffer that others are computed from: f->driven */
 void oom_explain_trials(struct oom_words *w);
 void oom_explain_optimizers(struct oom_words *w);
+void oom_explain_displayed(struct oom_words *w);
 void oom_explain_failed(struct oom_words *w);
 void oom_explain_other_process(struct oom_words *w);
 void oom_explain_cache_fragmentation(struct oom_words *w);

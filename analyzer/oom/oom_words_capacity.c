@@ -1,11 +1,14 @@
 /* Verdicts about an OOM's cause, with the numbers that support them, and advice. */
+#include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_layout.h"
+#include "analyzer/oom/oom_sight.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/oom_square.h"
 
 #include "analyzer/site/owner.h"
 #include "analyzer/site/python_names.h"
 #include "analyzer/site/source_context.h"
+#include "analyzer/site/source_input.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -618,4 +621,30 @@ void oom_explain_capacity(struct oom_words *w)
     advise_pools(w);
     advise_donation(w);
     oom_advise_growth(w);
+}
+
+/* The advice if no measure helps. */
+void oom_advise_otherwise(const struct oom_sight *s, bool training)
+{
+    const int64_t trained =
+        arena_add_capped(s->of[RESULT_CATEGORY_GRADIENTS].bytes, s->of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes);
+    const int64_t weights = arena_add_capped(s->of[RESULT_CATEGORY_PARAMETERS].bytes, trained);
+    const bool model = weights > 0 && run_is_known(s->v->total_bytes) && weights >= s->v->total_bytes / 4;
+    const bool serves =
+        model && (training ? !trained && s->phase == OOM_ELSEWHERE : oom_never_trains(s->b, s->f->stack));
+    const bool pass = s->f->layer == RUN_SERIES_TENSOR && (s->phase == OOM_FORWARD || s->phase == OOM_BACKWARD) &&
+                      !site_repeats_input(s->b, s->of[RESULT_CATEGORY_ACTIVATIONS].heaviest);
+    const char *stored = oom_stored_text(&(struct oom_words){.b = s->b, .f = s->f, .v = s->v});
+    const char *library = oom_library_advice(s->b, s->f->stack)
+                              ?: question_pool_beside(s->b, s->v->process, s->v->device, s->f->stack, s->f->live / 2);
+    const char *text = serves    ? "load the weights in 16 bits or fewer (dtype=torch.bfloat16, a quantized "
+                                   "checkpoint), keep models that are not in use on the host, or use a larger GPU"
+                       : model   ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
+                                   "estimate' computes the minimum for its weights and optimizer"
+                       : library ? library
+                       : pass    ? "use a smaller batch, smaller or shorter samples, or a larger GPU"
+                       : stored  ? stored
+                                 : "process the data in smaller pieces, or use a larger GPU";
+    oom_add_measure(s->b, s->v,
+                    (struct result_measure){.text = text, .frees_bytes = RUN_UNKNOWN, .effort = OOM_EFFORT_TRAINING});
 }

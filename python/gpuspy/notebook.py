@@ -73,6 +73,8 @@ def remove_cells(owner: int) -> None:
     """At exit of the kernel, not of a child that it forked."""
     if owner != os.getpid():
         return
+    with contextlib.suppress(Exception):
+        database()  # stores the lines of cells that just ran
     for path in _written:
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -144,6 +146,11 @@ def register(shell: Any) -> None:
             if marks.recorder():
                 write_cell(shell, cell.raw_cell, next_number(shell) if cell.store_history else 0)
 
+    def after_cell(result: Any) -> None:
+        with contextlib.suppress(Exception):
+            if result.error_in_exec is not None and result.info.store_history:
+                marks.mark(f"In [{result.execution_count}] failed: {type(result.error_in_exec).__name__}")
+
     def gpuspy(line: str, cell: Optional[str] = None) -> Any:
         """%gpuspy report [FILE] [OPTIONS], %gpuspy attach|detach [OPTIONS], or %%gpuspy [NAME] over a cell, whose range and peak the report then names."""
         if cell is not None:
@@ -162,5 +169,6 @@ def register(shell: Any) -> None:
 
     shell.register_magic_function(gpuspy, "line_cell", "gpuspy")
     shell.events.register("pre_run_cell", before_cell)
+    shell.events.register("post_run_cell", after_cell)
     atexit.register(remove_cells, os.getpid())
     write_earlier_cells(shell)
