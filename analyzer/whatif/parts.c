@@ -269,10 +269,18 @@ static bool are_pauses_idle(struct whatif *w)
     return idle;
 }
 
+/* Several backward passes without an optimizer, in a loop with few turns: perhaps one step of the loop around it. */
+static bool may_be_parts(const struct whatif *w, const struct whatif_device *d)
+{
+    enum { FEW = 4 };
+    const struct step_list *steps = whatif_steps_of(w, d->process);
+    return steps && steps->source == STEP_SOURCE_BACKWARD && d->loops > 1 && steps->n < FEW * d->loops;
+}
+
 bool whatif_ends_are_sure(struct whatif *w)
 {
     bool sure = !w->imported && are_pauses_idle(w);
-    for (size_t i = 0; i < w->devices_n; i++) sure = sure && !w->devices[i].captures && w->devices[i].recorded.fits;
+    EACH_IN (d, w->devices) sure = sure && !d->captures && d->recorded.fits && !may_be_parts(w, d);
     for (size_t i = 0; i < w->steps_n; i++) {
         const struct step_list *s = w->steps[i];
         sure = sure && s->source != STEP_SOURCE_MARK && s->source != STEP_SOURCE_PERIOD && s->stride == 1;

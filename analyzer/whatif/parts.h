@@ -37,6 +37,7 @@ struct whatif_device {
     bool capturing;                /* the last tensor belongs to a graph that is being captured */
     uint32_t thread;               /* the last one on which a script or a thread that it started allocated; RUN_NONE */
     uint32_t turns;                /* how often that was another thread than before */
+    size_t loops;                  /* how often the loop of the steps ended, and the program then allocated */
     bool freed_unknown;            /* segments were freed by a call without a stack: for a request, or by the program */
     int64_t ascents; /* number of new segments with a higher address than the segment before, minus those with a lower
                         one */
@@ -70,6 +71,7 @@ struct whatif {
     uint8_t *spread; /* likewise: bit 0 allocates within steps, bit 1 in the pauses between them; if there are pauses */
     size_t owners_n;
     ARENA_LIST(struct run_pending, pending); /* of all processes, by process, by free_ns */
+    int64_t longest_wait;                    /* of these that ended */
     ARENA_LIST(struct whatif_before, before);
     struct category_finder *categorizer; /* NULL until a scenario scales a category */
     struct category_uses *uses;

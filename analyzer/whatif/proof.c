@@ -287,11 +287,10 @@ static int64_t finished_until(struct beside *b, int64_t alloc_ns)
 
 static void finish_calls(struct beside *b)
 {
-    if (b->from < b->calls_n) {
+    if (b->from < b->calls_n)
         part_replay(b, b->calls[b->from].free
                            ? "the recorded allocator freed a segment that the replay kept"
                            : "the recorded allocator requested a segment that the replay did not need");
-    }
     b->from = b->calls_n = 0;
 }
 
@@ -546,8 +545,10 @@ static inline void note_step(struct beside *b, int64_t ns, uint32_t stack)
     struct whatif_device *d = device_at(b);
     const struct step_list *steps = whatif_steps_of(b->proof->w, d->process);
     size_t done = steps ? step_count_done(steps, ns) : 0;
-    if (steps && done == b->steps_done && whatif_is_after_loop(b->proof->w, steps, stack))
-        done += step_at(steps, ns) != SIZE_MAX;
+    const bool left = steps && done == b->steps_done && whatif_is_after_loop(b->proof->w, steps, stack) &&
+                      step_at(steps, ns) != SIZE_MAX;
+    d->loops += left;
+    done += left;
     if (done <= b->steps_done) return;
     b->steps_done = done;
     *ARENA_ADD(d->ends) = (struct whatif_moment){b->begin_ns ? b->begin_ns : ns, (int64_t)done};

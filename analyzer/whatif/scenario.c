@@ -54,7 +54,7 @@ struct recorded_totals {         /* of a device */
 
 /* What can differ in another run of the same program: how long freed blocks wait for other streams, because the GPU may
  * take more or less time; and the addresses of segments. */
-enum variant { AS_RECORDED, WAITS_NOT, WAITS_TWICE, OTHER_ADDRESSES, VARIANTS };
+enum variant { AS_RECORDED, WAITS_NOT, WAITS_LONGER, OTHER_ADDRESSES, VARIANTS };
 
 struct play {
     struct whatif *w;
@@ -445,7 +445,9 @@ static int64_t wait_end_of(const struct play *p, const struct run_lifetime *life
 {
     if (until == RUN_UNKNOWN) return until;
     if (p->variant == WAITS_NOT) return life->free_ns;
-    return p->variant == WAITS_TWICE && until != RUN_NEVER ? arena_add_capped(until, until - life->free_ns) : until;
+    if (p->variant != WAITS_LONGER || until == RUN_NEVER) return until;
+    const int64_t waited = until - life->free_ns, longest = p->w->longest_wait;
+    return arena_add_capped(until, waited > longest - waited ? waited : longest - waited);
 }
 
 static void play_on_free(struct play *p, const struct run_lifetime *life, const struct run_series *series)
@@ -769,7 +771,7 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
 bool whatif_vary(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size)
 {
     static const unsigned doubts[VARIANTS] = {
-        [WAITS_NOT] = WHATIF_FREES, [WAITS_TWICE] = WHATIF_FREES, [OTHER_ADDRESSES] = WHATIF_ADDRESSES};
+        [WAITS_NOT] = WHATIF_FREES, [WAITS_LONGER] = WHATIF_FREES, [OTHER_ADDRESSES] = WHATIF_ADDRESSES};
     struct whatif_scenario *others = arena_zeroed(n * VARIANTS + 1, sizeof *others);
     enum variant *variants = arena_zeroed(n * VARIANTS + 1, sizeof *variants);
     size_t *of = arena_zeroed(n * VARIANTS + 1, sizeof *of), others_n = 0;

@@ -37,7 +37,7 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "The sizes of some requests are known to 1 MiB only: peaks under other settings can be too high by up to 1 MiB for "
     "each such block",
     "Other streams used some blocks until they were freed (record_stream). The replay assumes that these blocks "
-    "wait as long as in the recording; if they do not wait, or wait twice as long, the result differs",
+    "wait as long as in the recording; if they do not wait, or wait longer, the result differs",
     "The size of CUDA's context on a GPU was not recorded. The replay assumes the size that it has on another GPU, or "
     "none",
     "The line allocates parameters or the optimizer's state, which later steps need",
@@ -70,6 +70,8 @@ static void keep_pending(void *self, const struct run_pending *pending)
 {
     struct whatif *w = self;
     *ARENA_ADD(w->pending) = *pending;
+    const int64_t waited = pending->done_ns == RUN_NEVER ? 0 : pending->done_ns - pending->free_ns;
+    if (waited > w->longest_wait) w->longest_wait = waited;
 }
 
 /* Why nothing can be replayed; NULL: something may be. */

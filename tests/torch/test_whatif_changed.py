@@ -242,3 +242,23 @@ def test_a_later_tensor_of_the_step_may_keep_what_the_line_makes(once, tmp_path,
     script.write_text(SAVED.replace("OUTPUT", output))
     ours = asked(once(f"later {output}", script).database, "--without", "later.py:8")["whatif"][0]
     assert any("later in the step" in doubt for doubt in ours["doubts"]) == keeps and (keeps <= (not ours["exact"])), ours
+
+
+PARTS = """import torch
+nets, kept = [torch.nn.Linear(512, 512).cuda() for _ in range(2)], []
+for turn in range(8):
+    for net in nets:
+        net(torch.randn(2000, 512, device="cuda")).mean().backward()
+    OUTER
+"""
+
+
+@pytest.mark.parametrize("outer, exact", [("kept.append(torch.randn(900, 512, device='cuda'))", False), ("pass", True)])
+def test_backward_passes_of_one_step_may_be_in_a_loop(once, tmp_path, outer, exact):
+    """Without an optimizer, whether the step is a turn of the inner or of the outer loop is an inference."""
+    script = tmp_path / "parts.py"
+    script.write_text(PARTS.replace("OUTER", outer))
+    run = once(f"parts {outer}", script, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    assert run.code == 0, run.stderr[-2000:]
+    ours = asked(run.database, "--empty-cache-every", "1")["whatif"][0]
+    assert ours["exact"] is exact, ours

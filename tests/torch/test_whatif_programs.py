@@ -330,6 +330,20 @@ def test_a_block_that_another_stream_uses_makes_a_what_if_inexact(once, uses):
     assert not uses or "record_stream" in answer["whatif"][0]["doubts"][0]
 
 
+@pytest.mark.skipif(REAL, reason="the speed of copies is simulated")
+@pytest.mark.parametrize("long", [True, False])
+def test_blocks_may_wait_as_long_as_any_did(once, long):
+    """In another run, the GPU may be late elsewhere: then the next large request gets a second segment."""
+    code = ("import time, torch\nside = torch.cuda.Stream()\nhost = torch.empty(100 << 20, dtype=torch.uint8, pin_memory=True)\n"
+            "to = torch.empty_like(host, device='cuda')\nfor i in range(4):\n    x = torch.empty(40 << 20, dtype=torch.uint8, device='cuda')\n"
+            f"    if i == 3 and {long}:\n        with torch.cuda.stream(side): to.copy_(host, non_blocking=True)\n"
+            "    x.record_stream(side)\n    del x\n    side.synchronize()\n    small = torch.empty(8, device='cuda')\n    time.sleep(0.2)\n")
+    run = once(f"longest wait {long}", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB", SIMCUDA_PCIE="200000000")
+    assert run.code == 0, run.stderr[-2000:]
+    answer = asked(run.database, "--limit", "1GiB")
+    assert answer["replay"]["exact"] and answer["whatif"][0]["exact"] is not long, answer
+
+
 def test_a_switch_shows_in_how_a_cached_block_is_split(once):
     """Expandable segments split off 512 bytes, others only more than 1 MiB."""
     code = ("import torch\nset_conf = torch.cuda.memory._set_allocator_settings\nfor on in (True, False, True):\n"
