@@ -101,7 +101,7 @@ if [ -n "${SHORT:-}" ]; then # what reorders memory, and what knows the processo
     target=$recorder
     parts=${PARTS:-unit pages python}
 fi
-[ -z "${TESTS:-}" ] || { read -ra tests <<<"$TESTS" && tests=("${tests[@]/#/tests/unit/}") && tests=("${tests[@]/%/.c}"); }
+[ -z "${TESTS:-}" ] || { read -ra tests <<<"$TESTS" && tests=("${tests[@]/#/tests/unit/}") && tests=("${tests[@]/%/.c}") && short+=(UNIT_SRC="${tests[*]}"); }
 for part in $parts; do
     case " unit pages simulator doors python torch kit " in *" $part "*) ;; *) fail "PARTS: no part is named $part" ;; esac
 done

@@ -103,10 +103,16 @@ if "$scratch/venv/bin/pip" -q --disable-pip-version-check --timeout 10 --retries
 else
     echo "test-wheel: pandas, polars and pyarrow cannot be had here" >&2
 fi
+imported_before() { # as in a notebook
+    (cd "$scratch" && venv/bin/python -c 'import gpuspy, pytest; pytest.main(["-p", "no:cacheprovider", "venv/share"])' | tee pytest.txt)
+    grep "no tests ran" "$scratch/pytest.txt"
+    ! grep "already imported" "$scratch/pytest.txt"
+}
 types() { "$build/zig/bin/mypy" --strict --python-executable "$scratch/venv/bin/python" -p gpuspy -p pytest_gpuspy; }
 if "$scratch/venv/bin/pip" -q --disable-pip-version-check --timeout 10 --retries 1 install pytest >"$scratch/out.txt" 2>&1 &&
     "$build/zig/bin/pip" -q --disable-pip-version-check --timeout 10 --retries 1 install mypy==2.4.1 >"$scratch/out.txt" 2>&1; then
     check "mypy --strict on what is installed" types
+    check "pytest starts where gpuspy was imported before" imported_before
 else
     echo "test-wheel: mypy cannot be had here" >&2
 fi

@@ -6,6 +6,8 @@
 
     with gpuspy.scope("load"):        # no effect in a program that is not recorded
         model = load()
+
+PYTEST_DONT_REWRITE: pytest would warn if a notebook had imported this package before.
 """
 from typing import Any
 

@@ -242,6 +242,10 @@ def test_it_installs_from_the_checkout_without_a_network(tmp_path):
         helped = subprocess.run([python, "-m", "pytest", "--help"], env=env, stdout=subprocess.PIPE, text=True,
                                 cwd=tmp_path, timeout=SECONDS)
         assert "--gpuspy-dir" in helped.stdout
+        if not way:  # only of a copy does pytest know the files
+            late = subprocess.run([python, "-c", "import pytest, pytest_gpuspy; pytest.main([])"], env=env, cwd=tmp_path,
+                                  stdout=subprocess.PIPE, text=True, timeout=SECONDS)
+            assert "no tests ran" in late.stdout and "already imported" not in late.stdout, late.stdout
     checked = subprocess.run([python, "-m", "pip", "check"], env=env, stdout=subprocess.PIPE, text=True, timeout=SECONDS)
     assert "pytest-gpuspy" not in checked.stdout
     assert before == sorted(p for p in (ROOT / "pytest-gpuspy").rglob("*") if "__pycache__" not in p.parts)
