@@ -202,6 +202,12 @@ static uint32_t put_rotated(struct build *b, uint32_t in)
     return rotary ? put_map(b, in, 0, 3) : in;
 }
 
+/* The variables of a function that returns after operation `op` hold these outputs until then. */
+static void hold_until(struct build *b, uint32_t op, uint32_t first, uint32_t second, uint32_t third)
+{
+    memcpy(b->list->ops[op - 1].lets_go, (uint32_t[]){first, second, third}, 3 * sizeof first);
+}
+
 /* `bias` is added to the scores in place (T5); 0: the scores are scaled and masked. */
 static uint32_t put_score_nodes(struct build *b, uint32_t q, uint32_t k, uint32_t v, uint32_t bias)
 {
@@ -219,10 +225,15 @@ static uint32_t put_score_nodes(struct build *b, uint32_t q, uint32_t k, uint32_
                             .flags = REPLAY_IN_PLACE | REPLAY_PASSES_ON, .from = s, .others = {bias}, .bytes = bytes});
     else
         s = put_map(b, put_map(b, s, 0, 0), REPLAY_PASSES_ON, 0);
-    const double wide = b->h.float_scores || b->z.amp ? bytes / b->c * 4 : bytes;
-    s = put_node(b,
-                 (struct estimate_replay_op){
-                     .flags = REPLAY_KEEPS_OUTPUT, .from = s, .bytes = wide, .extra = b->z.softmax_input ? wide : 0});
+    const double wide = b->h.float_scores || b->z.amp ? bytes / b->c * 4 : bytes, each = bytes / b->c / b->tokens;
+    const uint32_t scores = b->m->family == MODEL_T5 ? s : 0;
+    if (scores) s = put_cast(b, s, 4, each); /* softmax(scores.float()).type_as(scores) */
+    s = put_node(b, (struct estimate_replay_op){.flags = REPLAY_KEEPS_OUTPUT,
+                                                .from = s,
+                                                .bytes = wide,
+                                                .extra = b->z.softmax_input ? wide : 0,
+                                                .work = wide});
+    if (scores) s = put_cast(b, s, b->c, each);
     if (b->h.score_dropout)
         s = put_node(
             b, (struct estimate_replay_op){.flags = REPLAY_MASKS, .from = s, .bytes = bytes, .extra = bytes / b->c});
@@ -230,7 +241,9 @@ static uint32_t put_score_nodes(struct build *b, uint32_t q, uint32_t k, uint32_
         s = put_node(b, (struct estimate_replay_op){.from = s, .bytes = bytes});
     s = put_node(b, (struct estimate_replay_op){
                         .flags = REPLAY_KEEPS_INPUT | REPLAY_KEEPS_OTHERS, .from = s, .others = {v}, .bytes = out});
-    return put_map(b, s, 0, 0); /* ordered by token */
+    s = put_map(b, s, 0, 0); /* ordered by token */
+    if (scores) hold_until(b, s, scores, 0, 0);
+    return s;
 }
 
 static uint32_t fused_attention(struct build *b, uint32_t q, uint32_t k, uint32_t v)
@@ -385,12 +398,6 @@ static uint32_t masked_attention(struct build *b, uint32_t q, uint32_t k, uint32
                                                    .bytes = node_bytes(b, y)});
 }
 
-/* The variables of a function that returns after operation `op` hold these outputs until then. */
-static void hold_until(struct build *b, uint32_t op, uint32_t first, uint32_t second, uint32_t third)
-{
-    memcpy(b->list->ops[op - 1].lets_go, (uint32_t[]){first, second, third}, 3 * sizeof first);
-}
-
 /* Keys or values. The decoder caches them, unless layers are checkpointed, and kernels that are not fused copy them. */
 static uint32_t t5_part(struct build *b, uint32_t in, double inner, bool caches)
 {
@@ -433,7 +440,9 @@ static uint32_t t5_mlp(struct build *b, uint32_t x)
                                                     .bytes = node_bytes(b, y)});
     else
         y = put_map(b, y, REPLAY_KEEPS_OUTPUT, 0);
-    y = put_linear(b, b->h.inner_dropout ? put_dropout(b, y, f) : y, f, width, false, NO_ADAPTER);
+    y = b->h.inner_dropout ? put_dropout(b, y, f) : y;
+    if (b->z.amp) y = put_cast(b, y, 4, f); /* to the type of wo's weight, and back */
+    y = put_linear(b, y, f, width, false, NO_ADAPTER);
     hold_until(b, y, in, 0, 0);
     return put_add(b, put_dropout(b, y, width), x);
 }
@@ -441,7 +450,7 @@ static uint32_t t5_mlp(struct build *b, uint32_t x)
 /* The position bias and the mask, which all layers of a stack add. */
 static uint32_t t5_bias(struct build *b)
 {
-    double heads = (double)b->m->heads, bytes = b->tokens * heads * b->z.seq * b->c;
+    double heads = (double)b->m->heads, bytes = b->tokens * heads * b->z.seq * (b->z.amp ? 4 : b->c);
     uint32_t table = put_node(
         b, (struct estimate_replay_op){.bytes = bytes / b->z.batch, .parameters = {(double)b->m->buckets * heads}});
 
