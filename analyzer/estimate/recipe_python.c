@@ -32,7 +32,7 @@ static const char *string_end(const char *at)
     return at;
 }
 
-static const char *skip_blanks(const char *at)
+static const char *skip_python_blanks(const char *at)
 {
     for (;; at++) {
         if (*at == '#') at += strcspn(at, "\n");
@@ -57,9 +57,10 @@ static json_t *read_constant(const char **at, const json_t *known)
     }
     if (*from == '[') {
         json_t *list = json_array();
-        for (from = skip_blanks(from + 1); *from == '"' || *from == '\''; from = skip_blanks(from + (*from == ','))) {
+        for (from = skip_python_blanks(from + 1); *from == '"' || *from == '\'';
+             from = skip_python_blanks(from + (*from == ','))) {
             const char *word = from;
-            from = skip_blanks(string_end(word));
+            from = skip_python_blanks(string_end(word));
             json_array_append_new(list, text_of_string(word, string_end(word)));
         }
         *at = from + (*from == ']');
@@ -95,14 +96,14 @@ static void set_first(json_t *root, const char *name, json_t *value)
 /* "AutoModelForCausalLM.from_pretrained("NAME", …)". */
 static void take_model(json_t *root, const char *text, const char *at)
 {
-    const char *name = skip_blanks(at + strlen("from_pretrained")), *class = at;
+    const char *name = skip_python_blanks(at + strlen("from_pretrained")), *class = at;
 
     while (class > text && (is_name_char(class[-1]) || class[-1] == '.')) class --;
     const size_t n = (size_t)(at - class);
     if (*name != '(' || memmem(class, n, "Token", 5) || memmem(class, n, "Processor", 9)) return;
-    name = skip_blanks(name + 1);
+    name = skip_python_blanks(name + 1);
     json_t *value = isdigit((unsigned char)*name) || *name == '[' ? NULL : read_constant(&name, root);
-    if (json_is_string(value) && *skip_blanks(name) != '=')
+    if (json_is_string(value) && *skip_python_blanks(name) != '=')
         set_first(root, "model_name_or_path", value);
     else
         json_decref(value);
@@ -125,7 +126,7 @@ static void take_arguments(json_t *root, const char *text)
             if (*value == '=' && value[1] != '=' && n < sizeof name && (at == text || at[-1] != '.')) {
                 memcpy(name, at, n);
                 name[n] = 0;
-                value = skip_blanks(value + 1);
+                value = skip_python_blanks(value + 1);
                 json_t *constant = read_constant(&value, root);
                 value += strspn(value, " \t");
                 if (constant && (!*value || strchr(",)\n\r;#", *value)))
