@@ -133,16 +133,18 @@ static bool only_shows(const char *function)
 static void add_receivers(struct flow *f, const char *called, const char *arguments)
 {
     const char *part;
-    bool placed = true;
+    bool placed = true, found = false;
     for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(f->arena, arguments, k)); k++) {
         const size_t n = site_name_length(part);
         placed = placed && *part != '*';
         if (!site_holds(part, &f->names, true)) continue;
+        found = true;
         add_name(f, &f->receivers,
                  n && part[n] == '=' && part[n + 1] != '=' ? arena_printf(f->arena, "%s %.*s=", called, (int)n, part)
                  : placed                                  ? arena_printf(f->arena, "%s %zu", called, k)
                                                            : arena_printf(f->arena, "%s *", called));
     }
+    if (!found) add_name(f, &f->receivers, arena_printf(f->arena, "%s *", called));
 }
 
 /* The parameters of the function that is read that get what is kept. */
@@ -253,15 +255,27 @@ static const char *value_before(const char *code, const char *end)
     return p;
 }
 
+/* Does it call a function whose source is read? That function may compute the loss itself. */
+static bool calls_defined(struct flow *f, const char *from, const char *to)
+{
+    for (const char *p = from; p < to;) {
+        const size_t n = site_name_length(p);
+        if (n && p[n] == '(' && is_defined(f, text_last_part(arena_printf(f->arena, "%.*s", (int)n, p)))) return true;
+        p += n ? n : 1;
+    }
+    return false;
+}
+
 /* Without the values that reach no loss: old of `new - old.detach()`, values of `(rewards - values).detach()`. */
-static const char *with_graphs_only(struct arena *arena, const char *code)
+static const char *with_graphs_only(struct flow *f, const char *code)
 {
     static const char *const ends[] = {".detach()", ".item()", ".tolist()"};
     char *text = NULL;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         for (const char *p = strstr(code, ends[i]); p; p = strstr(p + 1, ends[i])) {
             const char *from = value_before(code, p);
-            text = text ? text : arena_printf(arena, "%s", code);
+            if (calls_defined(f, from, p)) continue;
+            text = text ? text : arena_printf(f->arena, "%s", code);
             memset(text + (from - code), '0', (size_t)(p - from));
         }
     return text ? text : code;
@@ -274,12 +288,15 @@ static void read_statement(struct flow *f, const struct site_statement *of)
     struct site_assignment a;
     struct site_store store;
     struct site_names made = {.n = 0};
-    const char *code = with_graphs_only(f->arena, of->code);
+    const char *code = with_graphs_only(f, of->code);
     const struct site_statement as_read = {of->line, of->last, of->indent, code}, *st = &as_read;
     find_mentions(f, code);
     take_stored(f, code);
     f->unknown = f->unknown || (f->of_self && passes_owner(f, code));
-    if (!site_holds(code, &f->names, true)) return;
+    if (!site_holds(code, &f->names, true)) { /* print(update(kept).item()): update() may compute the loss */
+        if (has_any_name(code, &f->names) && !defined_name(f, st)) pass_on(f, code, false);
+        return;
+    }
     const bool returns = site_code_begins(st, "return") || site_code_begins(st, "yield");
     if (strstr(code, "backward(") || calls_grad(code)) f->reaches = true;
     if (returns && f->function) {
