@@ -166,7 +166,7 @@ static int store_python_frame(struct gs_store *s, uint32_t thread, const struct 
 {
     const char *text = (const char *)(rec + 1);
     size_t before = s->text.count;
-    struct gs_row_frame row = {.kind = GS_FRAME_PYTHON, .line = rec->line};
+    struct gs_row_frame row = {.kind = GS_FRAME_PYTHON, .line = rec->line > 0 ? rec->line : 0};
     if (gs_store_add_text(s, text, rec->function_len, &row.function) ||
         gs_store_add_text(s, text + rec->function_len, rec->file_len, &row.file))
         return -1;

@@ -56,7 +56,7 @@ static int write_definitions(struct gs_store *s)
         sqlite3_bind_int(st, 2, row->kind);
         bind_text_or_null(s, st, 3, row->function);
         bind_text_or_null(s, st, 4, row->file);
-        bind_id(st, 5, row->line > 0 ? (uint32_t)row->line : 0);
+        bind_id(st, 5, (uint32_t)row->line);
         bind_id(st, 6, row->module);
         if (python)
             sqlite3_bind_null(st, 7);

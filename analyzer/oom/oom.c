@@ -265,6 +265,7 @@ static void capture_live(struct oom_failures *o, struct capture *c)
             struct oom_live *live = ARENA_ADD(c->live);
             *live = (struct oom_live){.location = (uint32_t)i, .bytes = l->live_bytes, .count = l->live_count};
             live->times = SITE_REACH(o->history, i, o->history_cap)->times;
+            live->seen = o->history[i].seen;
             live->turns = o->history[i].turns;
             live->made = i < o->passes.made_cap ? o->passes.made[i] : 0;
         }
@@ -311,10 +312,12 @@ static void failures_on_alloc(void *self, const struct run_lifetime *life, const
     struct come *c = SITE_REACH(o->come, *at - 1, o->come_cap);
     struct oom_history *history = SITE_REACH(o->history, life->location, o->history_cap);
     oom_history_add(history, life->alloc_ns);
-    history->turns += o->last_line != *at;
-    if (life->alloc_ns >= o->kept_from_ns) /* others of the time before were removed */
+    if (life->alloc_ns >= o->kept_from_ns) { /* others of the time before were removed */
+        history->seen++;
+        history->turns += o->last_line != *at;
         oom_course_add(SITE_REACH(o->courses, run_location(o->b->run, life->location)->series, o->courses_cap),
                        life->alloc_ns, life->bytes, series->allocated_bytes, series->freed_bytes);
+    }
     if (o->latest) oom_after_add_alloc(&o->latest->facts.after, life, *at - 1);
     const bool backward = oom_passes_add_alloc(&o->passes, o->b->run, life);
     oom_trials_add_alloc(&o->trials, o->b->run, life, backward);

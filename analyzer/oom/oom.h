@@ -153,7 +153,7 @@ struct oom_live { /* the live memory of one location at that moment */
     int64_t bytes;
     uint64_t count;
     uint64_t times;                       /* its allocations, freed or not */
-    uint64_t turns;                       /* without those that followed one of the same line */
+    uint64_t seen, turns;                 /* as in oom_history */
     int64_t made;                         /* their bytes; 0 unknown */
     int64_t first_ns, middle_ns, last_ns; /* of its live blocks' allocations; middle: of as many before as after it */
     double first_rank, last_rank, mean_rank; /* the same as shares of the location's allocations that came before */

@@ -266,7 +266,7 @@ struct line {
     double first_rank;           /* of the first one: the share of all its blocks that came before */
     uint32_t stack;              /* likewise */
     uint64_t count, times;       /* of its live blocks; times: including those that were freed */
-    uint64_t turns;              /* as in oom_live; these three without Python of all call paths */
+    uint64_t seen, turns;        /* as in oom_live; these four without Python of all call paths */
     bool varies;                 /* of the same: its blocks differ in size */
     bool larger;                 /* … and the live ones are larger than those that were freed */
     bool continued;              /* the failed request would have replaced its block by a larger one */
@@ -286,6 +286,7 @@ static void add_growth_path(struct line *line, const struct oom_live *l, uint32_
         line->stack = stack;
         line->count = l->count;
         line->times = l->times;
+        line->seen = l->seen;
         line->turns = l->turns;
         line->larger = !l->made || (double)l->bytes / (double)l->count > LARGER * (double)l->made / (double)l->times;
         line->continued = continued;
@@ -294,6 +295,7 @@ static void add_growth_path(struct line *line, const struct oom_live *l, uint32_
     if (!native) return;
     line->count = before.count + l->count;
     line->times = before.times + l->times;
+    line->seen = before.seen + l->seen;
     line->turns = before.turns + l->turns;
 }
 
@@ -362,11 +364,14 @@ static bool is_ever_larger(const struct oom_live *l)
            (double)l->bytes / (double)l->count > larger * (double)l->made / (double)l->times;
 }
 
-/* How often the line made its live blocks. If nothing else allocated between two times, the steps tell them apart. */
+/* How often the line made its live blocks. If nothing else allocated between two times, the steps tell them apart. Of a
+ * bounded recording, the blocks that it made at once since all rows exist count for those before. */
 static uint64_t turns_of(const struct site_builder *b, const struct oom_facts *f, const struct line *line)
 {
-    const uint64_t steps = oom_layout_steps(f->layout, line->stack, oom_steps_of(b, f));
-    const uint64_t at_once = line->turns ? (line->times + line->turns / 2) / line->turns : 1;
+    const int64_t from_ns = run_process_at(b->run, f->row->process)->kept_from_ns;
+    const uint64_t steps = oom_layout_steps(f->layout, line->stack, oom_steps_of(b, f), from_ns);
+    const uint64_t parts = line->first_ns < from_ns && steps > line->turns ? steps : line->turns;
+    const uint64_t at_once = parts ? (line->seen + parts / 2) / parts : 1;
     const uint64_t turns = line->count / at_once;
     return !steps ? 0 : turns > steps ? turns : steps;
 }

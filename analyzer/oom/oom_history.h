@@ -8,7 +8,7 @@ enum { OOM_HISTORY = 16 };
 
 struct oom_history {         /* all 0: no allocation yet */
     uint64_t times;          /* allocations, freed or not */
-    uint64_t turns;          /* without those that followed one of the same line */
+    uint64_t seen, turns;    /* since all rows exist; turns: without those that followed one of the same line */
     int64_t ns[OOM_HISTORY]; /* of every `stride`-th, ascending */
     uint32_t n;
     uint64_t stride;

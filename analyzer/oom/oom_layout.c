@@ -97,12 +97,13 @@ const struct oom_layout *oom_layout_take(struct site_builder *b, const struct ru
     return layout;
 }
 
-uint64_t oom_layout_steps(const struct oom_layout *layout, uint32_t stack, const struct step_list *steps)
+uint64_t oom_layout_steps(const struct oom_layout *layout, uint32_t stack, const struct step_list *steps,
+                          int64_t from_ns)
 {
     int64_t *of = layout && steps ? arena_realloc(NULL, layout->n, sizeof *of) : NULL;
     size_t n = 0, distinct = 0;
     for (size_t i = 0; of && i < layout->n; i++)
-        if (layout->pieces[i].at.block && layout->pieces[i].stack == stack)
+        if (layout->pieces[i].at.block && layout->pieces[i].stack == stack && layout->pieces[i].alloc_ns >= from_ns)
             of[n++] = (int64_t)step_count_done(steps, layout->pieces[i].alloc_ns);
     SORT(of, n, sort_int64_up);
     for (size_t i = 0; i < n; i++) distinct += !i || of[i] != of[i - 1];

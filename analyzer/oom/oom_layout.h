@@ -27,8 +27,9 @@ struct oom_replayed {
 struct oom_replayed oom_layout_replay(const struct site_builder *b, const struct oom_facts *f,
                                       const struct oom_drop *drop, int64_t free_bytes);
 
-/* In how many steps the call path made the blocks that are there; 0 unknown. */
-uint64_t oom_layout_steps(const struct oom_layout *layout, uint32_t stack, const struct step_list *steps);
+/* In how many steps the call path made the blocks that are there, without those before `from_ns`; 0 unknown. */
+uint64_t oom_layout_steps(const struct oom_layout *layout, uint32_t stack, const struct step_list *steps,
+                          int64_t from_ns);
 
 /* A measure that such a replay decides: its text, the bytes that it frees, and whether they are enough. `name`:
  * "without train.py:42". The amount stays a formula if the layout is unknown or the drop names no block. */

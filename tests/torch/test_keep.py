@@ -85,6 +85,15 @@ def test_a_leak_that_began_before_the_kept_rows_is_counted_by_its_blocks(once, t
     assert " per step, for " in verdicts[0] and " each time, " in verdicts[1], verdicts
 
 
+def test_a_leak_of_some_steps_is_counted_by_its_blocks(once):
+    """Of the time whose rows were removed, nothing shows in which step a block was made, and what was freed between two."""
+    full, kept = (once(f"leaking {more}", HERE / "leaking.py", SIMCUDA_MEMORY="2500MiB", **more)
+                  for more in ({}, {"GPUSPY_KEEP": "32MiB"}))
+    a, b = full.report()["oom"][0]["verdict"], kept.report()["oom"][0]["verdict"]
+    assert kept.report()["run"]["processes"][0]["kept_from_s"] > 0
+    assert " 1.00 MiB each time, " in a and a == b
+
+
 SIDE = """import torch
 side = torch.cuda.Stream()
 keep = torch.empty(100, device="cuda")
