@@ -36,9 +36,11 @@ struct settings {
 const struct command_text command_text_estimate = {
     .options = OPTION_ROWS(
         OPTIONS_HEADING("Model"), ESTIMATE_MODEL_OPTIONS(struct settings, plan.model, 'p'),
-        OPTION_ROW(LIST, "config", 0, config, "FILE",
-                   "options from the configuration of axolotl, torchtune, LLaMA-Factory, TRL, accelerate, DeepSpeed, "
-                   "torchtitan, Megatron-LM, NeMo or vLLM; several separated by commas; other options override it"),
+        OPTION_ROW(
+            LIST, "config", 0, config, "FILE",
+            "options from the configuration of axolotl, torchtune, LLaMA-Factory, TRL, accelerate, DeepSpeed, "
+            "torchtitan, Megatron-LM, ms-swift, verl, OpenRLHF, NeMo or vLLM, or from a script in Python; several "
+            "separated by commas; other options override it"),
         OPTION_ROW(FLAG, "models", 0, models, NULL, "list the models that have a name"),
         PLAN_SHAPE_OPTIONS(struct settings, plan), OPTIONS_HEADING("Training"),
         ESTIMATE_TRAINING_OPTIONS(struct settings, plan.model), PLAN_TRAINING_OPTIONS(struct settings, plan),
