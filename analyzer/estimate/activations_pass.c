@@ -98,8 +98,8 @@ unsigned estimate_act_loss_pieces(const struct plan *p)
  * log-probabilities, and the logits until the loss is computed). Backward of all losses runs before that of the
  * products, whose gradients of the weight are added out of place: at the second, a sum, two terms and the gradients of
  * six pieces are live. */
-static void walk_recipe(const struct plan *p, const struct estimate_act_sizes *z, struct walk *w,
-                        struct estimate_act_pass *out)
+static void walk_pieces_in_backward(const struct plan *p, const struct estimate_act_sizes *z, struct walk *w,
+                                    struct estimate_act_pass *out)
 {
     const struct model_shape *m = &p->model->shape;
     const double logits = z->tokens * (double)m->vocab, c = z->compute, piece = logits / 8;
@@ -128,7 +128,7 @@ static void walk_pieces(const struct plan *p, const struct estimate_act_sizes *z
     const double made = (c + 8) * fmin(logits, z->tokens * (double)m->hidden) + kept;
 
     if (full && p->step == PLAN_STEP_IN_BACKWARD && z->variant >= (p->fused_layers ? ACT_FUSED : ACT_EAGER)) {
-        walk_recipe(p, z, w, out);
+        walk_pieces_in_backward(p, z, w, out);
         return;
     }
     out->logits = made + input;
