@@ -211,8 +211,7 @@ bool estimate_act_has_logits(const struct model_shape *m)
  * parameter steps in backward). */
 static bool gradients_stay_elsewhere(const struct plan *p)
 {
-    return plan_keeps_gradients(p) || p->step == PLAN_STEP_IN_BACKWARD ||
-           (p->bucket_view && estimate_shard_group(p, false) > 1) ||
+    return plan_keeps_gradients(p) || p->step == PLAN_STEP_IN_BACKWARD || estimate_shard_views_buckets(p) ||
            (p->offload != PLAN_OFFLOAD_NONE && p->sharding >= PLAN_SHARDING_ZERO2);
 }
 

@@ -254,8 +254,6 @@ static bool check_adapters(const struct plan *p, char why[WHY])
         return REJECT("--cp: gpuspy does not know how GPUs divide virtual tokens; use --sharding");
     if (p->separate && (p->adapter == PLAN_ADAPTER_NONE || !p->flat))
         return REJECT("--separate-adapters: applies to --adapter with --sharding fsdp");
-    if (p->bucket_view && p->sharding >= PLAN_SHARDING_ZERO2)
-        return REJECT("--bucket-view: only DDP keeps gradients in buckets; leave it out, or --sharding");
     if (p->half_adapters && (p->adapter == PLAN_ADAPTER_NONE || p->precision->weights != 2))
         return REJECT("--half-adapters: needs --adapter and --precision bf16 or fp16");
     if (p->adapter == PLAN_ADAPTER_PREFIX && p->model->shape.linear_layers)

@@ -155,6 +155,11 @@ double estimate_shard_group(const struct plan *p, bool expert)
     return expert ? fmax(1, group * (double)p->tp / (double)(p->ep * plan_expert_tp(p))) : group;
 }
 
+bool estimate_shard_views_buckets(const struct plan *p)
+{
+    return p->bucket_view && p->sharding < PLAN_SHARDING_ZERO2 && estimate_shard_group(p, false) > 1;
+}
+
 bool estimate_shard_multiplied(const struct plan *p, const struct model_tensor *t)
 {
     switch (t->role) {

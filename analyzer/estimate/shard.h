@@ -19,6 +19,8 @@ bool estimate_shard_of(const struct plan *p, uint64_t stage, const struct model_
 /* The number of GPUs that hold the same: those with other data, and with other parts of the same sequences. Experts are
  * divided among ep of them. At least 1. */
 double estimate_shard_group(const struct plan *p, bool expert);
+/* Are gradients views of DDP's buckets? FSDP and ZeRO have none, whatever --bucket-view says. */
+bool estimate_shard_views_buckets(const struct plan *p);
 /* Whether matrix multiplications read it. Embeddings only if they are the output layer too. */
 bool estimate_shard_multiplied(const struct plan *p, const struct model_tensor *t);
 

@@ -171,7 +171,7 @@ static void add_gradients_on_their_way(const struct plan *p, double shard, struc
 
 static void add_gradients(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
 {
-    bool divided = p->sharding >= PLAN_SHARDING_ZERO2, views = p->bucket_view && estimate_shard_group(p, false) > 1;
+    bool divided = p->sharding >= PLAN_SHARDING_ZERO2, views = estimate_shard_views_buckets(p);
     bool away = divided && p->offload != PLAN_OFFLOAD_NONE;
     unsigned each = away && p->master_weights ? 4 : p->precision->gradients;
     unsigned phases = IN_PHASE(BACKWARD) | IN_PHASE(STEP);

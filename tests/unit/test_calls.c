@@ -398,7 +398,7 @@ static void test_a_copy_whose_wait_was_removed_is_not_pending(void **state)
     remove_first(&s, 49, 50, log); /* copy 49 stays: a moment that is kept */
     set_kept_from(&s, 500 * SYN_MS);
     struct result_report *r = syn_report(&s, NULL);
-    assert_int_equal(wait_at(r, 20, ".item()")->count, STEPS);
+    assert_int_equal(wait_at(r, 20, "one value from the GPU")->count, STEPS);
     assert_int_equal(wait_at(r, 30, NULL)->count, STEPS);
     syn_close(r);
     syn_end(&s);

@@ -283,11 +283,12 @@ static struct estimate_interval peak_of(const struct estimate_result *r)
 }
 
 /* Within the tolerance for lines that are largest at different moments, or are rounded. Of pipeline stages, the one
- * with the largest expected need is reported, whose low and high need not be the largest. */
+ * with the largest expected need is reported, whose low and high need not be the largest. The low end of plain layers
+ * is a script that drops its logits, that of fused layers is not: 14 % of a plan that is mostly logits. */
 static bool at_least(const struct plan *p, struct estimate_interval a, struct estimate_interval b)
 {
     if (p->pp > 1) return a.likely >= b.likely * 0.9;
-    return a.low >= b.low * 0.9 && a.likely >= b.likely * 0.995 && a.high >= b.high * 0.9;
+    return a.low >= b.low * 0.85 && a.likely >= b.likely * 0.995 && a.high >= b.high * 0.9;
 }
 
 static void more_needs_more(void **state)
