@@ -142,6 +142,9 @@ static void walk_recipe(struct estimate_recipe *r, struct values *values, const 
         --*left;
         for (char *c = path; *c; c++) *c = *c == '-' ? '_' : *c;
         const struct key *key = FIND_OF(k, keys, COUNT_OF(keys), recipe_pattern_matches(k->path, path));
+        const json_t *expression = recipe_expression_of(value);
+        if (key && key->kind != NOTHING && expression) leave_out(r, "%s=%.60s", path, recipe_text_of(expression));
+        if (expression) continue;
         if (key)
             keep_value(values, key, value);
         else
@@ -463,7 +466,7 @@ static const char *preference_of(const struct estimate_recipe *r, const struct v
 {
     const char *loss = recipe_text_of(s->loss), *stage = recipe_text_of(s->stage);
 
-    if ((is_written_for(r, "axolotl") || is_written_for(r, " on TRL") || is_written_for(r, "ms-swift")) &&
+    if ((is_written_for(r, "axolotl") || is_written_for(r, "TRL") || is_written_for(r, "ms-swift")) &&
         *recipe_text_of(s->rl))
         return recipe_text_of(s->rl);
     if (is_written_for(r, "LLaMA-Factory") && *stage && strcmp(stage, "sft") != 0 && strcmp(stage, "pt") != 0)
@@ -780,7 +783,7 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
     if (gpus && gpus <= INT64_MAX) values.gpus = (int64_t)gpus;
     if (is_written_for(r, "OpenRLHF") && values.rank > 0) values.lora = 1;
     const char *each = strchr(recipe_text_of(values.accelerators), ':');
-    if (each && values.devices <= 0) values.devices = atoi(each + 1);
+    if (each && values.devices <= 0) values.devices = strtoll(each + 1, NULL, 10);
     if (known) settle_recipe(r, &values, model_given);
     for (size_t i = 0; i < read; i++) json_decref(roots[i]);
     json_decref(named);
