@@ -619,7 +619,7 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
     const bool fsdp =
                    has_fsdp(s) || is_written_for(r, "torchtitan") || (is_written_for(r, "torchtune") && s->offload > 0),
                grad_op = value_has_word(s->strategy, "GRAD_OP") || json_is_false(s->reshard);
-    enum { EXPERT_TP = 4 };
+    enum { EXPERT_TP = 4, STAGES = 6 };
     const struct {
         const char *option;
         int64_t n;
@@ -646,7 +646,7 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
                                                 : NULL;
 
     for (size_t i = 0; i < COUNT_OF(parts); i++)
-        if (parts[i].n > 1 || (parts[i].n == 1 && i == EXPERT_TP && s->tp > 1))
+        if (parts[i].n > 1 || (parts[i].n == 1 && (i >= STAGES || (i == EXPERT_TP && s->tp > 1))))
             put_recipe_option(r, "--%s=%" PRId64, parts[i].option, parts[i].n);
     if (gpus > 1) put_recipe_option(r, "--gpus=%" PRId64, gpus);
     if (s->tp > 1 && (s->sequence_parallel > 0 || is_written_for(r, "torchtitan")))

@@ -188,7 +188,7 @@ static void take_arguments(json_t *root, const char *text)
     }
 }
 
-static bool imports(const char *text, const char *library)
+static bool imports_library(const char *text, const char *library)
 {
     char words[32];
 
@@ -227,14 +227,14 @@ static void take_calls(json_t *root, const char *text, bool unsloth)
 json_t *estimate_recipe_read_python(const char *text)
 {
     json_t *root = json_object();
-    const bool unsloth = imports(text, "unsloth"),
+    const bool unsloth = imports_library(text, "unsloth"),
                trains = strstr(text, "per_device_train_batch_size") || strstr(text, "SFTTrainer(");
 
     take_arguments(root, text);
     take_calls(root, text, unsloth);
     if (trains) json_object_del(root, "max_model_len"); /* of a server that the result is tried on */
     if (!unsloth) {
-        if (trains && !imports(text, "trl")) json_object_set_new(root, "transformers_script", json_true());
+        if (trains && !imports_library(text, "trl")) json_object_set_new(root, "transformers_script", json_true());
         return root;
     }
     if (trains) json_object_set_new(root, "unsloth", json_true());

@@ -71,6 +71,7 @@ static void fill_actor(json_t *out, json_t *root, const json_t *all)
          "decoder_first_pipeline_num_layers"},
         {"actor.megatron.override_transformer_config.num_layers_in_last_pipeline_stage",
          "decoder_last_pipeline_num_layers"},
+        {"actor.megatron.override_transformer_config.attention_backend", "attention_backend"},
         {"actor.megatron.sequence_parallel", "sequence_parallel"},
         {"actor.megatron.use_distributed_optimizer", "use_distributed_optimizer"},
         {"actor.optim.override_optimizer_config.optimizer_cpu_offload", "optimizer_cpu_offload"},

@@ -870,8 +870,9 @@ def test_the_scripts_of_verl_and_openrlhf(tmp_path, text, more, options, unused)
      ["actor_rollout_ref.model.enable_activation_offload", "actor_rollout_ref.model.use_fused_kernels", "actor_rollout_ref.actor.fsdp_config.fsdp_size=4"]),
     ("actor_rollout_ref.model.use_remove_padding=True actor_rollout_ref.actor.optim.lr=1e-6 actor_rollout_ref.actor.fsdp_config.optimizer_offload=True "
      "actor_rollout_ref.ref.fsdp_config.param_offload=True actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32", [], []),
-    ("actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2 +actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_first_pipeline_stage=10 "
-     "actor_rollout_ref.actor.megatron.sequence_parallel=False", ["--pp=2", "--first-stage-layers=10"], []),
+    ("actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=4 +actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_first_pipeline_stage=9 "
+     "actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_last_pipeline_stage=1 actor_rollout_ref.actor.megatron.sequence_parallel=False "
+     "+actor_rollout_ref.actor.megatron.override_transformer_config.attention_backend=fused", ["--pp=4", "--first-stage-layers=9", "--last-stage-layers=1"], []),
 ])
 def test_keys_of_verl_that_are_not_read(tmp_path, more, has, unused):
     """Settings of the trained model that may matter are listed; what is not in memory during the update is not."""
