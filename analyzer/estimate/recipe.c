@@ -142,6 +142,9 @@ static void walk_recipe(struct estimate_recipe *r, struct values *values, const 
         --*left;
         for (char *c = path; *c; c++) *c = *c == '-' ? '_' : *c;
         const struct key *key = FIND_OF(k, keys, COUNT_OF(keys), recipe_pattern_matches(k->path, path));
+        const json_t *expression = recipe_expression_of(value);
+        if (key && key->kind != NOTHING && expression) leave_out(r, "%s=%.60s", path, recipe_text_of(expression));
+        if (expression) continue;
         if (key)
             keep_value(values, key, value);
         else
@@ -463,7 +466,7 @@ static const char *preference_of(const struct estimate_recipe *r, const struct v
 {
     const char *loss = recipe_text_of(s->loss), *stage = recipe_text_of(s->stage);
 
-    if ((is_written_for(r, "axolotl") || is_written_for(r, " on TRL") || is_written_for(r, "ms-swift")) &&
+    if ((is_written_for(r, "axolotl") || is_written_for(r, "TRL") || is_written_for(r, "ms-swift")) &&
         *recipe_text_of(s->rl))
         return recipe_text_of(s->rl);
     if (is_written_for(r, "LLaMA-Factory") && *stage && strcmp(stage, "sft") != 0 && strcmp(stage, "pt") != 0)
@@ -616,7 +619,7 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
     const bool fsdp =
                    has_fsdp(s) || is_written_for(r, "torchtitan") || (is_written_for(r, "torchtune") && s->offload > 0),
                grad_op = value_has_word(s->strategy, "GRAD_OP") || json_is_false(s->reshard);
-    enum { EXPERT_TP = 4 };
+    enum { EXPERT_TP = 4, STAGES = 6 };
     const struct {
         const char *option;
         int64_t n;
@@ -643,7 +646,7 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
                                                 : NULL;
 
     for (size_t i = 0; i < COUNT_OF(parts); i++)
-        if (parts[i].n > 1 || (parts[i].n == 1 && i == EXPERT_TP && s->tp > 1))
+        if (parts[i].n > 1 || (parts[i].n == 1 && (i >= STAGES || (i == EXPERT_TP && s->tp > 1))))
             put_recipe_option(r, "--%s=%" PRId64, parts[i].option, parts[i].n);
     if (gpus > 1) put_recipe_option(r, "--gpus=%" PRId64, gpus);
     if (s->tp > 1 && (s->sequence_parallel > 0 || is_written_for(r, "torchtitan")))
@@ -780,7 +783,7 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
     if (gpus && gpus <= INT64_MAX) values.gpus = (int64_t)gpus;
     if (is_written_for(r, "OpenRLHF") && values.rank > 0) values.lora = 1;
     const char *each = strchr(recipe_text_of(values.accelerators), ':');
-    if (each && values.devices <= 0) values.devices = atoi(each + 1);
+    if (each && values.devices <= 0) values.devices = strtoll(each + 1, NULL, 10);
     if (known) settle_recipe(r, &values, model_given);
     for (size_t i = 0; i < read; i++) json_decref(roots[i]);
     json_decref(named);

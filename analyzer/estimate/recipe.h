@@ -47,8 +47,11 @@ int64_t estimate_recipe_vocab(const char *type, const char *model, const char *f
  * defaults to the options of such a command, or to a configuration with its names (`command` NULL). */
 const char *estimate_recipe_swift_command(const char *text);
 void estimate_recipe_fill_swift(struct json_t *root, const char *command);
-/* The same for verl's (recipe_verl.c). `script`: the file starts one of its trainers. */
+/* The same for verl's (recipe_verl.c). `script`: the file starts its supervised training. */
 void estimate_recipe_fill_verl(struct json_t *root, bool script);
+/* Whether a command starts an example of Hugging Face's transformers or another script with its arguments, which have
+ * neither TRL's number formats nor its checkpointing (recipe_words.c). */
+bool estimate_recipe_runs_transformers(const char *text);
 /* Constants of a script in Python, and the code of a notebook (recipe_python.c). */
 struct json_t *estimate_recipe_read_python(const char *text);
 char *estimate_recipe_notebook_code(const struct json_t *root);

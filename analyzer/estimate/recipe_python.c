@@ -1,5 +1,6 @@
 /* Trainings in Python: scripts and notebooks whose arguments are constants ("per_device_train_batch_size = 2"), as
- * those of Unsloth and TRL. Nothing is executed: of each name, the first constant that it is given counts. */
+ * those of Unsloth and TRL. Nothing is executed: of each name, the first constant that it is given counts; other
+ * numbers and expressions that it is given are listed. */
 #include <ctype.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -81,16 +82,60 @@ static json_t *read_constant(const char **at, const json_t *known)
     memcpy(name, from, n);
     name[n] = 0;
     if (strcmp(name, "True") == 0 || strcmp(name, "False") == 0) return json_boolean(*name == 'T');
+    if (strcmp(name, "None") == 0) return json_null();
     if (strncmp(name, "torch.", 6) == 0) return json_string(name + 6);
     return json_incref(json_object_get(known, name));
 }
 
 static void set_first(json_t *root, const char *name, json_t *value)
 {
-    if (json_object_get(root, name) || json_object_size(root) > NAMES_LIMIT)
+    char later[NAME_LONGEST + sizeof "later "];
+    const json_t *first = json_object_get(root, name);
+
+    snprintf(later, sizeof later, "later %s", name);
+    if (json_object_size(root) > NAMES_LIMIT || (first && json_equal(first, value)))
         json_decref(value);
-    else
+    else if (!first || json_is_null(first) || recipe_expression_of(first))
         json_object_set_new(root, name, value);
+    else if (json_is_integer(value) && json_is_integer(first))
+        json_object_set_new(root, later, value);
+    else
+        json_decref(value);
+}
+
+static bool is_setting(const char *name)
+{
+    return estimate_recipe_may_matter(name) || strcmp(name, "bf16") == 0 || strcmp(name, "fp16") == 0 ||
+           strcmp(name, "r") == 0;
+}
+
+/* "per_device_train_batch_size=args.batch_size": not known without executing the script. */
+static void note_expression(json_t *root, const char *name, const char *from)
+{
+    const char *end = from;
+
+    for (int depth = 0; *end && !strchr("\r\n#", *end) && (depth > 0 || !strchr(",)]}", *end)); end++)
+        depth += strchr("([{", *end) != NULL ? 1 : strchr(")]}", *end) != NULL ? -1 : 0;
+    if (!is_setting(name) || json_object_get(root, name) || json_object_size(root) > NAMES_LIMIT) return;
+    json_object_set_new(root, name, json_pack("{s:s%}", "expression in Python", from, (size_t)(end - from)));
+}
+
+/* Takes the value of a key in a dictionary: "per_device_train_batch_size": 2. Returns the end of the key. */
+static const char *take_dictionary_key(json_t *root, const char *at)
+{
+    char name[NAME_LONGEST];
+    const char *end = string_end(at), *value = end + strspn(end, " \t");
+    const size_t n = (size_t)(end - at);
+
+    if (*value != ':' || n < 3 || n >= sizeof name) return end;
+    snprintf(name, sizeof name, "%.*s", (int)n - 2, at + 1);
+    value = skip_python_blanks(value + 1);
+    json_t *constant = is_setting(name) ? read_constant(&value, root) : NULL;
+    if (constant && strchr(",}\n\r", *skip_python_blanks(value)))
+        set_first(root, name, constant);
+    else
+        json_decref(constant);
+    return end;
 }
 
 /* "AutoModelForCausalLM.from_pretrained("NAME", …)". */
@@ -117,7 +162,7 @@ static void take_arguments(json_t *root, const char *text)
         if (*at == '#')
             at += strcspn(at, "\n");
         else if (*at == '"' || *at == '\'')
-            at = string_end(at);
+            at = take_dictionary_key(root, at);
         else if (isalpha((unsigned char)*at) || *at == '_') {
             size_t n = 0;
             while (is_name_char(at[n])) n++;
@@ -127,12 +172,15 @@ static void take_arguments(json_t *root, const char *text)
                 memcpy(name, at, n);
                 name[n] = 0;
                 value = skip_python_blanks(value + 1);
+                const char *from = value;
                 json_t *constant = read_constant(&value, root);
                 value += strspn(value, " \t");
                 if (constant && (!*value || strchr(",)\n\r;#", *value)))
                     set_first(root, strcmp(name, "model_name") == 0 ? "model_name_or_path" : name, constant);
-                else
+                else {
                     json_decref(constant);
+                    note_expression(root, name, from);
+                }
             }
             at += n;
         } else
@@ -140,28 +188,59 @@ static void take_arguments(json_t *root, const char *text)
     }
 }
 
+static bool imports_library(const char *text, const char *library)
+{
+    char words[32];
+
+    snprintf(words, sizeof words, "import %s", library);
+    if (strstr(text, words)) return true;
+    snprintf(words, sizeof words, "from %s", library);
+    return strstr(text, words) != NULL;
+}
+
+/* What calls, not arguments, state: the kind of training, and adapters with the defaults of both libraries. */
+static void take_calls(json_t *root, const char *text, bool unsloth)
+{
+    static const char *const trainers[][2] = {
+        {"DPOTrainer(", "dpo"}, {"ORPOTrainer(", "orpo"}, {"GRPOTrainer(", "grpo"}, {"KTOTrainer(", "kto"}};
+    const char *first = strstr(text, "SFTTrainer(");
+    const bool whole = unsloth && says_yes(json_object_get(root, "full_finetuning")); /* get_peft_model does nothing */
+
+    for (size_t i = 0; i < sizeof trainers / sizeof *trainers; i++)
+        if (strstr(text, trainers[i][0]))
+            json_object_set_new(root, "rl",
+                                first && first < strstr(text, trainers[i][0])
+                                    ? json_pack("{s:s}", "expression in Python", "a second training")
+                                    : json_string(trainers[i][1]));
+    if (whole)
+        json_object_del(root, "use_peft");
+    else if (strstr(text, "get_peft_model(") || strstr(text, "LoraConfig("))
+        json_object_set_new(root, "use_peft", json_true());
+    if (!json_object_get(root, "use_peft")) {
+        json_object_del(root, "r");
+        return;
+    }
+    if (!json_object_get(root, "lora_dropout")) json_object_set_new(root, "lora_dropout", json_integer(0));
+    if (!json_object_get(root, "r")) json_object_set_new(root, "r", json_integer(unsloth ? 16 : 8));
+}
+
 json_t *estimate_recipe_read_python(const char *text)
 {
     json_t *root = json_object();
-    static const char *const trainers[][2] = {
-        {"DPOTrainer(", "dpo"}, {"ORPOTrainer(", "orpo"}, {"GRPOTrainer(", "grpo"}, {"KTOTrainer(", "kto"}};
+    const bool unsloth = imports_library(text, "unsloth"),
+               trains = strstr(text, "per_device_train_batch_size") || strstr(text, "SFTTrainer(");
 
     take_arguments(root, text);
-    for (size_t i = 0; i < sizeof trainers / sizeof *trainers; i++)
-        if (strstr(text, trainers[i][0])) json_object_set_new(root, "rl", json_string(trainers[i][1]));
-    if (strstr(text, "get_peft_model(") || strstr(text, "LoraConfig("))
-        json_object_set_new(root, "use_peft", json_true());
-    if (json_object_get(root, "use_peft")) {
-        set_first(root, "lora_dropout", json_integer(0)); /* the defaults of both libraries, and their ranks */
-        set_first(root, "r", json_integer(strstr(text, "unsloth") ? 16 : 8));
-    }
-    const bool trains = strstr(text, "per_device_train_batch_size") || strstr(text, "SFTTrainer(");
-    if (!strstr(text, "unsloth")) {
-        if (trains && !strstr(text, "trl")) json_object_set_new(root, "transformers_script", json_true());
+    take_calls(root, text, unsloth);
+    if (trains) json_object_del(root, "max_model_len"); /* of a server that the result is tried on */
+    if (!unsloth) {
+        if (trains && !imports_library(text, "trl")) json_object_set_new(root, "transformers_script", json_true());
         return root;
     }
     if (trains) json_object_set_new(root, "unsloth", json_true());
-    json_object_set_new(root, "bf16", json_true()); /* the GPU's 16 bits */
+    json_object_set_new(root, "bf16", json_true()); /* the GPU's 16 bits, also of a model that is trained whole */
+    set_first(root, "dtype", json_string("bfloat16"));
+    json_object_del(root, "fp16");
     if (!says_yes(json_object_get(root, "full_finetuning")) && !says_yes(json_object_get(root, "load_in_8bit")) &&
         !says_yes(json_object_get(root, "load_in_16bit")))
         set_first(root, "load_in_4bit", json_true());

@@ -320,7 +320,9 @@ static void take_argument(json_t *root, json_t *variables, char *word, char name
     } else if (equals) {
         *equals = 0;
         strip_quotes(equals + 1);
-        json_object_set_new(variables, word, json_string(resolve_variable(variables, equals + 1)));
+        const char *value = resolve_variable(variables, equals + 1);
+        if (*value != '$' || !json_object_get(variables, word)) /* "MODEL=$1" keeps the default before it */
+            json_object_set_new(variables, word, json_string(value));
     }
 }
 
@@ -360,37 +362,6 @@ static json_t *read_arguments(char *text)
     return root;
 }
 
-/* Whether a script is one of TRL's own, whose defaults are not those of transformers' TrainingArguments;
- * DeepSpeed-Chat, which has its own, is read as TRL. */
-static bool runs_trl(const char *text)
-{
-    static const char *const scripts[] = {"sft", "dpo", "grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", "gkd"};
-
-    if (strstr(text, "trl") || strstr(text, "zero_stage")) return true;
-    for (const char *at = text; (at = strstr(at, ".py")); at++)
-        for (size_t i = 0; i < COUNT_OF(scripts); i++) {
-            const size_t n = strlen(scripts[i]);
-            if ((size_t)(at - text) >= n && strncmp(at - n, scripts[i], n) == 0) return true;
-        }
-    return false;
-}
-
-/* Examples of Hugging Face's transformers and other scripts with its arguments, which have neither TRL's number formats
- * nor its checkpointing. */
-static bool runs_transformers(const char *text)
-{
-    static const char *const scripts[] = {
-        "glue", "clm", "mlm",   "plm", "qa",     "seq2seq", "ner",   "swag",       "summarization", "translation",
-        "xnli", "mae", "squad", "mim", "speech", "audio",   "image", "text_class", "class"};
-
-    for (const char *at = text; (at = strstr(at, "run_"));) {
-        at += strlen("run_");
-        for (size_t i = 0; (at == text + 4 || strchr("/ \t", at[-5])) && i < COUNT_OF(scripts); i++)
-            if (strncmp(at, scripts[i], strlen(scripts[i])) == 0) return true;
-    }
-    return strstr(text, ".py") && strstr(text, "per_device_train_batch_size") && !runs_trl(text);
-}
-
 /* The options of a program that a list has, or a command in one text; NULL: none. */
 static json_t *arguments_of(const json_t *value)
 {
@@ -410,7 +381,7 @@ static json_t *arguments_of(const json_t *value)
     fclose(words);
     const char *option = strstr(text, "--");
     if (option && isalpha((unsigned char)option[2]) && (option == text || isspace((unsigned char)option[-1]))) {
-        const bool transformers = runs_transformers(text);
+        const bool transformers = estimate_recipe_runs_transformers(text);
         found = read_arguments(text);
         if (transformers) json_object_set_new(found, "transformers_script", json_true());
     }
@@ -681,6 +652,16 @@ static void add_launched(json_t *root, const char *path)
     json_decref(named);
 }
 
+/* Python, or the command line of a training that a cell starts: "!torchrun …". */
+static json_t *read_notebook(char *code)
+{
+    if (!strstr(code, "--per_device_train_batch_size ")) return estimate_recipe_read_python(code);
+    const bool transformers = estimate_recipe_runs_transformers(code);
+    json_t *root = read_arguments(code);
+    if (transformers) json_object_set_new(root, "transformers_script", json_true());
+    return root;
+}
+
 json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
 {
     size_t n;
@@ -698,7 +679,7 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
         char *code = estimate_recipe_notebook_code(root);
         if (code) {
             json_decref(root);
-            root = estimate_recipe_read_python(code);
+            root = read_notebook(code);
             free(code);
         }
     } else if (text_ends_with(path, ".py")) {
@@ -706,8 +687,8 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     } else if (text_ends_with(path, ".toml"))
         root = read_toml(text);
     else if (text_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text)) {
-        const bool transformers = runs_transformers(text); /* before the text is taken apart */
-        verl = strstr(text, "verl.trainer");
+        const bool transformers = estimate_recipe_runs_transformers(text); /* before the text is taken apart */
+        verl = strstr(text, "verl.trainer") && strstr(text, "sft_trainer");
         estimate_recipe_add_up(text);
         swift = estimate_recipe_swift_command(text);
         root = read_arguments(text);

@@ -8,8 +8,11 @@
 
 #include "analyzer/estimate/recipe.h"
 
+enum { SEARCHED_MOST = 64 << 20 };
+
 struct sum {
     const char *start, *text, *at; /* of the script, of the expression, where reading is */
+    size_t *left;                  /* bytes that may be searched for assignments, in the whole script */
     unsigned depth;
     bool failed;
 };
@@ -17,7 +20,7 @@ struct sum {
 /* The number that the last assignment before the expression has: "name=2", "name=${NAME:-2}", "export name='2'". */
 static int64_t assigned_number(struct sum *s, const char *name, size_t n)
 {
-    for (const char *at = s->text; at-- > s->start;) {
+    for (const char *at = s->text; *s->left && at-- > s->start; --*s->left) {
         if (strncmp(at, name, n) != 0 || at[n] != '=' || (at > s->start && !isspace((unsigned char)at[-1]))) continue;
         at += n + 1;
         at += strspn(at, "\"'");
@@ -93,10 +96,11 @@ static int64_t read_sum(struct sum *s)
 
 void estimate_recipe_add_up(char *text)
 {
-    unsigned left = 200;
+    unsigned sums = 200;
+    size_t left = SEARCHED_MOST;
 
-    for (char *at = text; left-- && (at = strstr(at, "$(("));) {
-        struct sum s = {.start = text, .text = at, .at = at + 3};
+    for (char *at = text; sums-- && (at = strstr(at, "$(("));) {
+        struct sum s = {.start = text, .text = at, .at = at + 3, .left = &left};
         char number[24];
         const int64_t n = read_sum(&s);
         s.at += strspn(s.at, " \t");

@@ -74,3 +74,9 @@ static inline bool recipe_pattern_matches(const char *pattern, const char *path)
     if (n > 1 && strcmp(pattern + n - 2, ".*") == 0) return strncasecmp(path, pattern, n - 1) == 0;
     return strcasecmp(path, pattern) == 0;
 }
+
+/* The expression in Python that a setting is given instead of a constant; NULL: the value is known. */
+static inline const json_t *recipe_expression_of(const json_t *value)
+{
+    return json_object_get(value, "expression in Python");
+}

@@ -31,16 +31,21 @@ static int64_t verl_count(const json_t *root, const char *path)
                : 0;
 }
 
-/* Moves values to the names that other tools give them. */
-static void rename_keys(json_t *to, const json_t *from, const char *const (*names)[2], size_t n)
+/* Moves values to the names that other tools give them: what stays in `from` was not read. */
+static void rename_keys(json_t *to, json_t *from, const char *const (*names)[2], size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         json_t *value = verl_value(from, names[i][0]);
-        if (value && !json_is_null(value)) json_object_set(to, names[i][1], value);
+        if (!value) continue;
+        if (!json_is_null(value)) json_object_set(to, names[i][1], value);
+        const char *last = strrchr(names[i][0], '.');
+        char section[128];
+        snprintf(section, sizeof section, "%.*s", last ? (int)(last - names[i][0]) : 0, names[i][0]);
+        json_object_del(verl_value(from, section), last ? last + 1 : names[i][0]);
     }
 }
 
-static void fill_actor(json_t *out, const json_t *root, const json_t *all)
+static void fill_actor(json_t *out, json_t *root, const json_t *all)
 {
     static const char *const names[][2] = {
         {"model.path", "model_name_or_path"},
@@ -61,6 +66,14 @@ static void fill_actor(json_t *out, const json_t *root, const json_t *all)
         {"actor.megatron.override_transformer_config.recompute_granularity", "recompute_granularity"},
         {"actor.megatron.override_transformer_config.recompute_method", "recompute_method"},
         {"actor.megatron.override_transformer_config.recompute_num_layers", "recompute_num_layers"},
+        {"actor.megatron.override_transformer_config.recompute_modules", "recompute_modules"},
+        {"actor.megatron.override_transformer_config.num_layers_in_first_pipeline_stage",
+         "decoder_first_pipeline_num_layers"},
+        {"actor.megatron.override_transformer_config.num_layers_in_last_pipeline_stage",
+         "decoder_last_pipeline_num_layers"},
+        {"actor.megatron.override_transformer_config.attention_backend", "attention_backend"},
+        {"actor.megatron.sequence_parallel", "sequence_parallel"},
+        {"actor.megatron.use_distributed_optimizer", "use_distributed_optimizer"},
         {"actor.optim.override_optimizer_config.optimizer_cpu_offload", "optimizer_cpu_offload"},
         {"actor.freeze_vision_tower", "freeze_vision_tower"},
         {"actor.use_kl_loss", "ref_model"},
@@ -92,7 +105,7 @@ static void fill_actor(json_t *out, const json_t *root, const json_t *all)
     if (critic) json_object_set(out, "critic_model", (json_t *)critic);
 }
 
-static void fill_supervised(json_t *out, const json_t *root)
+static void fill_supervised(json_t *out, json_t *root)
 {
     static const char *const names[][2] = {{"model.path", "model_name_or_path"},
                                            {"model.partial_pretrain", "model_name_or_path"},
@@ -115,9 +128,24 @@ static void fill_supervised(json_t *out, const json_t *root)
     rename_keys(out, root, names, sizeof names / sizeof *names);
 }
 
+/* Settings of the trained model that are left: those that may matter are listed. "verl.model" is another key than
+ * "model", which other tools have. */
+static void keep_unread(json_t *out, const json_t *root)
+{
+    static const char *const sections[][2] = {{"actor_rollout_ref.model", "actor_rollout_ref.model"},
+                                              {"actor_rollout_ref.actor", "actor_rollout_ref.actor"},
+                                              {"model", "verl.model"},
+                                              {"engine", "verl.engine"}};
+
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
+        json_t *section = verl_value(root, sections[i][0]);
+        if (json_is_object(section)) json_object_set(out, sections[i][1], section);
+    }
+}
+
 void estimate_recipe_fill_verl(json_t *root, bool script)
 {
-    const json_t *actor = json_object_get(root, "actor_rollout_ref");
+    json_t *actor = json_object_get(root, "actor_rollout_ref");
     const bool supervised = !actor && (verl_value(root, "model.partial_pretrain") || script);
     static const char *const gpus[][2] = {{"trainer.n_gpus_per_node", "nproc_per_node"},
                                           {"trainer.nnodes", "nnodes"},
@@ -147,10 +175,12 @@ void estimate_recipe_fill_verl(json_t *root, bool script)
     if (megatron) {
         json_object_del(out, "fsdp");
         json_object_del(out, "gradient_checkpointing");
-        json_object_set_new(out, "sequence_parallel", json_true());
-        json_object_set_new(out, "use_distributed_optimizer", json_true());
+        if (!json_object_get(out, "sequence_parallel")) json_object_set_new(out, "sequence_parallel", json_true());
+        if (!json_object_get(out, "use_distributed_optimizer"))
+            json_object_set_new(out, "use_distributed_optimizer", json_true());
     } else if (!json_object_get(out, "fsdp"))
         json_object_set_new(out, "fsdp", json_string("fsdp"));
+    keep_unread(out, root);
     json_object_clear(root);
     json_object_update(root, out);
     json_decref(out);

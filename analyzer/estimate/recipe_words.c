@@ -129,3 +129,32 @@ bool estimate_recipe_by_module(const char *model)
     return (strcasestr(model, "llama") || strcasestr(model, "qwen2")) &&
            !ANY_OF(o, others, COUNT_OF(others), strcasestr(model, *o));
 }
+
+/* Whether a script is one of TRL's own, whose defaults are not those of transformers' TrainingArguments;
+ * DeepSpeed-Chat, which has its own, is read as TRL. */
+static bool runs_trl(const char *text)
+{
+    static const char *const scripts[] = {"sft", "dpo", "grpo", "kto", "orpo", "cpo", "ppo", "reward", "rloo", "gkd"};
+
+    if (strstr(text, "trl") || strstr(text, "zero_stage")) return true;
+    for (const char *at = text; (at = strstr(at, ".py")); at++)
+        for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+            const size_t n = strlen(scripts[i]);
+            if ((size_t)(at - text) >= n && strncmp(at - n, scripts[i], n) == 0) return true;
+        }
+    return false;
+}
+
+bool estimate_recipe_runs_transformers(const char *text)
+{
+    static const char *const scripts[] = {
+        "glue", "clm", "mlm",   "plm", "qa",     "seq2seq", "ner",   "swag",       "summarization", "translation",
+        "xnli", "mae", "squad", "mim", "speech", "audio",   "image", "text_class", "class"};
+
+    for (const char *at = text; (at = strstr(at, "run_"));) {
+        at += strlen("run_");
+        for (size_t i = 0; (at == text + 4 || strchr("/ \t", at[-5])) && i < sizeof scripts / sizeof *scripts; i++)
+            if (strncmp(at, scripts[i], strlen(scripts[i])) == 0) return true;
+    }
+    return strstr(text, ".py") && strstr(text, "per_device_train_batch_size") && !runs_trl(text);
+}

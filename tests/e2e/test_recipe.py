@@ -865,6 +865,42 @@ def test_the_scripts_of_verl_and_openrlhf(tmp_path, text, more, options, unused)
     assert " ".join(read["options"][1:]) == options and read["not_considered"] == unused
 
 
+@pytest.mark.parametrize("more, has, unused", [
+    ("actor_rollout_ref.actor.fsdp_config.fsdp_size=4 actor_rollout_ref.model.enable_activation_offload=True actor_rollout_ref.model.use_fused_kernels=True", [],
+     ["actor_rollout_ref.model.enable_activation_offload", "actor_rollout_ref.model.use_fused_kernels", "actor_rollout_ref.actor.fsdp_config.fsdp_size=4"]),
+    ("actor_rollout_ref.model.use_remove_padding=True actor_rollout_ref.actor.optim.lr=1e-6 actor_rollout_ref.actor.fsdp_config.optimizer_offload=True "
+     "actor_rollout_ref.ref.fsdp_config.param_offload=True actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32", [], []),
+    ("actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=4 +actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_first_pipeline_stage=9 "
+     "actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_last_pipeline_stage=1 actor_rollout_ref.actor.megatron.sequence_parallel=False "
+     "+actor_rollout_ref.actor.megatron.override_transformer_config.attention_backend=fused", ["--pp=4", "--first-stage-layers=9", "--last-stage-layers=1"], []),
+])
+def test_keys_of_verl_that_are_not_read(tmp_path, more, has, unused):
+    """Settings of the trained model that may matter are listed; what is not in memory during the update is not."""
+    (tmp_path / "train.sh").write_text(VERL.replace("MORE", more))
+    _, read = read_as(tmp_path, "--config", "train.sh")
+    assert set(has) <= set(read["options"]) and read["not_considered"] == ["ref_model", "rollout.gpu_memory_utilization=0.6"] + unused
+    assert "--sequence-parallel" not in read["options"]
+
+
+@pytest.mark.parametrize("command", ["main_generation model.path=gpt2 data.batch_size=64", "main_ppo --config-name=mine", "main_eval data.path=x"])
+def test_programs_of_verl_that_train_nothing_known(tmp_path, command):
+    (tmp_path / "run.sh").write_text(f"python3 -m verl.trainer.{command} trainer.n_gpus_per_node=8\n")
+    done = gpuspy(tmp_path, "--config", "run.sh")
+    assert done.returncode in (2, 3) and "--precision" not in done.stdout
+
+
+def test_a_default_before_a_positional_parameter(tmp_path):
+    (tmp_path / "run.sh").write_text("MODEL=gpt2\ncase $1 in -m) MODEL=$1;; esac\npython finetune.py --model_name_or_path $MODEL --per_device_train_batch_size 2\n")
+    assert read_as(tmp_path, "--config", "run.sh")[1]["options"][0] == "--model=gpt2"
+
+
+def test_long_arithmetic_ends(tmp_path):
+    """Looking for the assignments took minutes for a script of half a megabyte."""
+    sums = "+".join(["a"] * 50000)
+    (tmp_path / "run.sh").write_text("#!/bin/sh\na=1\n" + "# some words\n" * 20000 + f"x=$(({sums}))\n" * 3)
+    assert gpuspy(tmp_path, "--config", "run.sh").returncode == 3
+
+
 @pytest.mark.parametrize("text, seq", [("$((2048))", 2048), ("$((1024 * (1 + 2) - 24/2))", 3060), ("$((base * 2))", 1024), ("$(( $base + ${base} ))", 1024)])
 def test_arithmetic_of_scripts(tmp_path, text, seq):
     (tmp_path / "run.sh").write_text(f"base=${{BASE:-512}}\nlength={text}\n" + VERL_SFT.replace("MORE", "data.max_length=$length"))
@@ -893,7 +929,7 @@ model = FastLanguageModel.get_peft_model(model, r = 8 * 2, target_modules = ["q_
 trainer = SFTTrainer(model = model, args = SFTConfig(per_device_train_batch_size = 2, gradient_accumulation_steps = 4, optim = "adamw_8bit"))
 model, tokenizer = FastLanguageModel.from_pretrained("lora_model", max_seq_length = 1024)
 '''
-UNSLOTH_READ = ("--model=unsloth/Llama-3.2-1B-Instruct --precision=bf16 --optimizer=adamw8bit --adapter=lora --weights=nf4-double --lora-rank=16 "
+UNSLOTH_READ = ("--model=unsloth/Llama-3.2-1B-Instruct --precision=bf16 --optimizer=adamw8bit --adapter=lora --weights=nf4-double "
                 "--lora-dropout=0 --target=qv --batch=2 --accumulation=4 --seq=4096 --varying-lengths --checkpointing=full --drop-outputs --fused-layers "
                 "--chunked-loss")
 PLAIN = '''import torch
@@ -917,9 +953,44 @@ args = TrainingArguments("out", per_device_train_batch_size=16, bf16=True, gradi
      "--model=Qwen/Qwen2.5-7B-Instruct --serve=vllm --seq=4096 --max-loras=1 --lora-rank=64"),
 ])
 def test_arguments_in_python(tmp_path, name, text, options):
-    """Of each name the first constant counts; comments, texts and expressions do not, and nothing is executed."""
+    """Of each name the first constant counts; comments and texts do not, expressions are listed, and nothing is executed."""
     (tmp_path / name).write_text(text)
     assert " ".join(read_as(tmp_path, "--config", name, "--gpu", "h100-80g")[1]["options"]) == options
+
+
+ARGUMENTS = PLAIN.replace("per_device_train_batch_size=16", "per_device_train_batch_size=args.batch_size")
+WHOLE = UNSLOTH.replace("RANK", "").replace("-bnb-4bit", "").replace("max_seq_length = 4096", "max_seq_length = 4096\nfull_finetuning = True")
+TWICE = PLAIN + "DPOTrainer(args=TrainingArguments(per_device_train_batch_size=2))\n"
+TRL_4BIT = """from trl import SFTConfig, SFTTrainer
+SFTTrainer(model="unsloth/Llama-3.2-1B-Instruct", args=SFTConfig(max_length=1024, model_init_kwargs={"dtype": "float16"}, **{"per_device_train_batch_size": 2}))
+server = LLM(max_model_len=64)
+"""
+
+
+@pytest.mark.parametrize("text, has, has_not, unused", [
+    (ARGUMENTS, [], ["--batch"], ["per_device_train_batch_size=args.batch_size"]),
+    (PLAIN + "optim = None\nargs = dict(optim=optim, num_train_epochs=args.epochs, dataset=load(args.path))", ["--batch=16"], [], []),
+    (PLAIN.replace("size=16", "size=min(4, 8)"), [], ["--batch"], ["per_device_train_batch_size=min(4, 8)"]),
+    (PLAIN + "other = TrainingArguments(per_device_train_batch_size=64)", ["--batch=16"], [], ["later per_device_train_batch_size=64"]),
+    (WHOLE, ["--precision=bf16", "--seq=4096"], ["--adapter=lora", "--lora-rank=16", "--weights=nf4-double"], ["later max_seq_length=1024"]),
+    (PLAIN.replace("import torch\n", "from trl import DPOTrainer\n") + "DPOTrainer()", ["--batch=32"], [], ["the reference model of dpo"]),
+    (PLAIN.replace("import torch\n", "from trl import DPOTrainer, SFTTrainer\n") + "SFTTrainer()\nDPOTrainer()", ["--batch=16"], [], ["rl=a second training"]),
+    (TRL_4BIT, ["--batch=2", "--seq=1024"], ["--fused-layers", "--chunked-loss"], []),
+])
+def test_python_that_is_not_only_constants(tmp_path, text, has, has_not, unused):
+    """Settings that only executing the script would reveal, and second values, are listed; libraries are those imported."""
+    (tmp_path / "train.py").write_text(text)
+    _, read = read_as(tmp_path, "--config", "train.py")
+    assert set(has) <= set(read["options"]) and not set(has_not) & set(read["options"]) and read["not_considered"] == unused
+
+
+def test_commands_of_notebooks(tmp_path):
+    """A training that a cell starts by a command line has the command's options."""
+    cells = [{"cell_type": "code", "source": ["!torchrun --nproc_per_node 2 finetune.py --model_name_or_path gpt2 \\\n", "  --per_device_train_batch_size 3 --bf16 True"]},
+             {"cell_type": "code", "source": "merged.save_pretrained('x', torch_dtype=torch.float16)"}]
+    (tmp_path / "train.ipynb").write_text(json.dumps({"cells": cells}))
+    _, read = read_as(tmp_path, "--config", "train.ipynb")
+    assert read["options"][0] == "--model=gpt2" and {"--batch=3", "--gpus=2", "--precision=amp-bf16"} <= set(read["options"])
 
 
 def test_python_that_ends_early(tmp_path):
