@@ -65,12 +65,19 @@ static bool is_compiled(const char *file)
            strcmp(name + HASH, ".py") == 0 && strncmp(slash - 3, (const char[]){'/', name[1], name[2], 0}, 3) == 0;
 }
 
+static bool is_numbered(const char *name, const char *before, const char *after)
+{
+    const size_t n = strlen(before), digits = strncmp(name, before, n) == 0 ? strspn(name + n, "0123456789") : 0;
+    return digits && strcmp(name + n + digits, after) == 0;
+}
+
 bool gs_source_is_cell(const char *file)
 {
     static const char digits[] = "0123456789", kernel[] = "/ipykernel_", colab[] = "/ipython-input-";
-    static const char *const names[] = {"<ipython-input-", "<cell", "In [", "cell "}; /* the last two: run/notebook.c */
+    static const char *const names[] = {"<ipython-input-", "<cell"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strncmp(file, names[i], strlen(names[i])) == 0) return true;
+    if (is_numbered(file, "In [", "]") || is_numbered(file, "cell ", "")) return true; /* run/cell_names.c */
     const char *p = strstr(file, kernel);
     if (p) {
         p += strlen(kernel);

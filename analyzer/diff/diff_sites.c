@@ -199,6 +199,7 @@ void diff_sites_fill(struct diff_sites *s, struct run *run, const struct profile
     add_callers(&t);
     mark_program(&t);
     give_calls(&t);
+    for (size_t i = 0; i < s->n; i++) s->sites[i].cell = run_cell_text(run, s->sites[i].file);
     site_helpers(run, &s->helpers);
     ARENA_RELEASE(t.weight, t.count, t.touched, t.calls);
 }

@@ -1,7 +1,8 @@
 /* Pairs the lines of two recordings although the program was edited in between: lines moved, functions were moved or
  * renamed, or the checkout or Python is in another folder.
  *
- * A pure function of the two lists of call sites. It pairs files by their paths, or by the common end of two paths;
+ * A pure function of the two lists of call sites. It pairs cells of notebooks by their texts, and files by their paths,
+ * or by the common end of two paths;
  * within a file, functions by name; within a function, lines in order, as a diff aligns text. Two lines fit if they
  * call the same functions, have similar sizes and counts, and moved as far as the line before them. Lines that call
  * nothing in common are never paired. match(b, a) gives the same pairs as match(a, b).
@@ -19,6 +20,7 @@
 /* A line that calls, in one recording: (file, function, line) is unique. */
 struct diff_match_site {
     const char *file, *function;       /* never NULL; "" unknown */
+    const char *cell;                  /* run_cell_text; NULL: not a notebook's cell */
     int line;                          /* 0 unknown */
     bool program;                      /* in the file that was started */
     ARENA_ROWS(const uint64_t, calls); /* what it calls: hashes of names, ascending, each once */
@@ -37,6 +39,7 @@ enum diff_match_path {
     DIFF_MATCH_PATH_SAME,
     DIFF_MATCH_PATH_LIBRARY, /* the same file of an installed package or of Python's own library */
     DIFF_MATCH_PATH_END,     /* the ends of the paths are the same: another checkout */
+    DIFF_MATCH_PATH_CELL,    /* cells of a notebook with the same text, which ran as other numbers */
     DIFF_MATCH_PATH_RENAMED  /* another name; they have functions in common */
 };
 struct diff_match_file {

@@ -10,6 +10,7 @@
 /* One file of one side, with the functions seen in it. */
 struct file {
     const char *path, *library;          /* diff_match_library */
+    const char *cell;                    /* of its sites */
     ARENA_ROWS(const char *, functions); /* ascending, each once */
     size_t from, n;                      /* its sites, in `order` */
     bool program;
@@ -75,6 +76,7 @@ static void side_fill(struct side *s, const struct diff_match_site *sites, size_
         if (!s->files_n || strcmp(s->files[s->files_n - 1].path, site->file) != 0) {
             *ARENA_ADD(s->files) = (struct file){.path = site->file,
                                                  .library = diff_match_library(site->file),
+                                                 .cell = site->cell,
                                                  .functions = &s->functions[functions],
                                                  .from = i,
                                                  .partner = DIFF_MATCH_ALONE};
@@ -186,11 +188,26 @@ static void pair_by_end(struct side *a, struct side *b)
     free(list);
 }
 
+static bool is_same_cell(const struct file *a, const struct file *b)
+{
+    return a->cell && b->cell && strcmp(a->cell, b->cell) == 0;
+}
+
+/* Before all others: In [5] can be another cell in the other recording. */
+static void pair_cells(struct side *a, struct side *b)
+{
+    for (uint32_t i = 0; i < a->files_n; i++)
+        for (uint32_t j = 0; j < b->files_n && a->files[i].partner == DIFF_MATCH_ALONE; j++)
+            if (b->files[j].partner == DIFF_MATCH_ALONE && is_same_cell(&a->files[i], &b->files[j]))
+                pair_files(a, b, i, j);
+}
+
 static void pair_by_name(struct side *a, struct side *b)
 {
     for (size_t i = 0, j = 0; i < a->files_n && j < b->files_n;) { /* both are in order */
         int order = strcmp(a->files[i].path, b->files[j].path);
-        if (order == 0) pair_files(a, b, (uint32_t)i, (uint32_t)j);
+        if (order == 0 && a->files[i].partner == DIFF_MATCH_ALONE && b->files[j].partner == DIFF_MATCH_ALONE)
+            pair_files(a, b, (uint32_t)i, (uint32_t)j);
         i += order <= 0;
         j += order >= 0;
     }
@@ -252,13 +269,13 @@ static void pair_programs(struct side *a, struct side *b)
         pair_files(a, b, x, y);
 }
 
-static enum diff_match_path match_path_of(const char *a, const char *b)
+static enum diff_match_path match_path_of(const struct file *a, const struct file *b)
 {
-    const char *x = diff_match_library(a), *y = diff_match_library(b);
-    return strcmp(a, b) == 0             ? DIFF_MATCH_PATH_SAME
-           : x && y && strcmp(x, y) == 0 ? DIFF_MATCH_PATH_LIBRARY
-           : diff_match_end(a, b)        ? DIFF_MATCH_PATH_END
-                                         : DIFF_MATCH_PATH_RENAMED;
+    return strcmp(a->path, b->path) == 0                                     ? DIFF_MATCH_PATH_SAME
+           : is_same_cell(a, b)                                              ? DIFF_MATCH_PATH_CELL
+           : a->library && b->library && strcmp(a->library, b->library) == 0 ? DIFF_MATCH_PATH_LIBRARY
+           : diff_match_end(a->path, b->path)                                ? DIFF_MATCH_PATH_END
+                                                                             : DIFF_MATCH_PATH_RENAMED;
 }
 
 void diff_match_paths(struct diff_match *match, const struct diff_match_site *a, size_t an,
@@ -268,6 +285,7 @@ void diff_match_paths(struct diff_match *match, const struct diff_match_site *a,
     size_t cap = 0;
     side_fill(&x, a, an);
     side_fill(&y, b, bn);
+    pair_cells(&x, &y);
     pair_by_name(&x, &y);
     pair_by_end(&x, &y);
     pair_programs(&x, &y);
@@ -276,9 +294,9 @@ void diff_match_paths(struct diff_match *match, const struct diff_match_site *a,
         const struct file *f = &x.files[i];
         for (size_t k = 0; k < f->n; k++) match->file_a[x.order[f->from + k]] = i;
         if (f->partner != DIFF_MATCH_ALONE) {
-            const char *other = y.files[f->partner].path;
+            const struct file *other = &y.files[f->partner];
             *ARENA_PUSH(match->files, match->files_n, cap) =
-                (struct diff_match_file){f->path, other, match_path_of(f->path, other)};
+                (struct diff_match_file){f->path, other->path, match_path_of(f, other)};
         }
     }
     for (uint32_t j = 0; j < y.files_n; j++) {

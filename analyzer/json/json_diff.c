@@ -119,6 +119,7 @@ static json_t *files_json(const struct diff *d)
     static const char *const words[] = {[DIFF_MATCH_PATH_SAME] = "same",
                                         [DIFF_MATCH_PATH_LIBRARY] = "library",
                                         [DIFF_MATCH_PATH_END] = "path_end",
+                                        [DIFF_MATCH_PATH_CELL] = "cell",
                                         [DIFF_MATCH_PATH_RENAMED] = "functions"};
     json_t *list = json_array();
     for (size_t i = 0; i < d->files_n; i++) {

@@ -128,7 +128,7 @@ static const char *exception_of(const struct run *run, const char *cell, const c
     for (size_t i = 0; i < n; i++) {
         int end = 0;
         if (!marks[i].name || sscanf(marks[i].name, form, &number, &end) != 1 || !end) continue;
-        if (number <= last || number >= before) continue;
+        if (number <= last || number >= before || !run_is_cell_of(run, marks[i].process, now)) continue;
         last = number;
         name = marks[i].name + end;
     }

@@ -16,17 +16,28 @@ static long number_in_name(const char *file)
     return at ? strtol(at + sizeof input - 1, NULL, 10) : 0;
 }
 
+bool run_is_cell_of(const struct run *run, uint32_t process, const char *file)
+{
+    static const char kernel[] = "/ipykernel_";
+    const char *at = strstr(run_cell_file(run, file), kernel);
+    return !at || strtol(at + sizeof kernel - 1, NULL, 10) == run->processes[process].pid;
+}
+
 /* A cell that ran again without a change is the same file. gpuspy's extension marks that, and the notebook shows the
  * last number only. */
-static long last_count(const struct run *run, long count)
+static long last_count(const struct run *run, const char *file, long count)
 {
-    long again, before;
-    for (size_t i = 0; i < run->marks_n; i++)
-        if (run->marks[i].name && sscanf(run->marks[i].name, "In [%ld] runs In [%ld] again", &again, &before) == 2 &&
-            before == count && again > count) {
-            count = again;
-            i = (size_t)-1;
+    enum { TURNS = 8 }; /* one is enough if the marks are in the order of their times */
+    for (long turn = 0, from = 0; turn < TURNS && from != count; turn++) {
+        from = count;
+        for (size_t i = 0; i < run->marks_n; i++) {
+            const struct run_mark_total *m = &run->marks[i];
+            long again, before;
+            if (m->name && sscanf(m->name, "In [%ld] runs In [%ld] again", &again, &before) == 2 && before == count &&
+                again > count && run_is_cell_of(run, m->process, file))
+                count = again;
         }
+    }
     return count;
 }
 
@@ -38,7 +49,7 @@ static const char *cell_name(struct run *run, const char *file)
     const struct run_source_text *source = run_source_text(run, file);
     const long count = number_in_name(file) ?: source ? source->count : 0;
     if (count > 0)
-        snprintf(text, sizeof text, "In [%ld]", last_count(run, count));
+        snprintf(text, sizeof text, "In [%ld]", last_count(run, file, count));
     else if (source && source->position)
         snprintf(text, sizeof text, "cell %ld", source->position);
     const char *shown = *text ? run_text(run, text, strlen(text)) : file;
@@ -46,6 +57,15 @@ static const char *cell_name(struct run *run, const char *file)
     if (run_cell_file(run, shown) != shown) shown = file;
     *ARENA_ADD(run->cell_names) = (struct run_cell_name){.shown = shown, .file = file};
     return shown;
+}
+
+/* /ipykernel_4711/3032832350.py, /ipython-input-3-4282502808.py, <ipython-input-3-1b2c3d>: a hash of the text is last.
+ */
+const char *run_cell_text(const struct run *run, const char *file)
+{
+    const char *name = run_cell_file(run, file);
+    const char *dash = strrchr(name, '-'), *slash = strrchr(name, '/');
+    return !gs_source_is_cell(name) ? NULL : !dash || (slash && slash > dash) ? slash : dash;
 }
 
 static bool is_cell_frame(const struct run_frame *f)

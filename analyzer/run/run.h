@@ -520,6 +520,12 @@ struct run_source_text {
     long count;       /* 5 of "In [5]"; 0: unknown */
 };
 const struct run_source_text *run_source_text(struct run *run, const char *file);
+/* Did the process run that cell? ipykernel's name of the file has the number of its process; true for Colab's, which
+ * has not. */
+bool run_is_cell_of(const struct run *run, uint32_t process, const char *file);
+/* What identifies the text of a notebook's cell in all recordings, whatever its number is. NULL: not a cell, or
+ * unknown. */
+const char *run_cell_text(const struct run *run, const char *file);
 /* The same of a library's file, to be examined and not to be displayed. */
 const struct run_source_text *run_library_text(struct run *run, const char *file);
 /* A line of it, with up to `before` lines before it and `after` lines after it. False: unknown. */

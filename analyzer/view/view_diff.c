@@ -564,8 +564,9 @@ static void view_pairings(const struct view_diff *v)
         terminal_clean(a, sizeof a, f->a, v->term.utf8);
         terminal_clean(b, sizeof b, f->b, v->term.utf8);
         text_put(line, sizeof line, "%s is paired with %s: %s", b, a,
-                 f->path == DIFF_MATCH_PATH_END ? "the ends of their paths are the same"
-                                                : "they have functions in common");
+                 f->path == DIFF_MATCH_PATH_END    ? "the ends of their paths are the same"
+                 : f->path == DIFF_MATCH_PATH_CELL ? "they have the same text"
+                                                   : "they have functions in common");
         print_wrapped_diff(v, INDENT, "", line);
         shown++;
     }

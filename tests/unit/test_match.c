@@ -27,8 +27,11 @@ static void add(struct sites *s, const char *line)
     bool program = file[0] == '!';
     snprintf(s->text[s->n][0], sizeof s->text[0][0], "%s", file + program);
     snprintf(s->text[s->n][1], sizeof s->text[0][1], "%s", function);
+    char *cell = strchr(s->text[s->n][0], '#'); /* In[4]#text */
+    if (cell) *cell++ = 0;
     *site = (struct diff_match_site){.file = s->text[s->n][0],
                                      .function = s->text[s->n][1],
+                                     .cell = cell,
                                      .line = number,
                                      .program = program,
                                      .calls = s->calls[s->n],
@@ -166,6 +169,14 @@ static const struct {
      {"!/w/serve.py <module> 33 main 9x9", "!/w/serve.py main 20 zeros 3x4", "!/w/serve.py load 10 open 3x4",
       "!/w/serve.py reply 10 send 3x4"},
      {-1, -1, -1, -1}},
+    {"a cell of a notebook was inserted",
+     {"In[4]#/7.py <module> 2 x 1x4", "In[5]#/8.py <module> 2 x 1x4"},
+     {"In[4]#/9.py <module> 2 x 1x4", "In[5]#/7.py <module> 2 x 1x4", "In[6]#/8.py <module> 2 x 1x4"},
+     {1, 2}},
+    {"a cell of a notebook was edited",
+     {"In[4]#/7.py <module> 2 x 1x4", "In[5]#/8.py <module> 2 x 1x4"},
+     {"In[4]#/9.py <module> 3 x 1x4", "In[5]#/8.py <module> 2 x 1x4"},
+     {0, 1}},
     {"nothing in common", {"a.py f 1 x 1x1"}, {"b.py g 2 y 2x2"}, {-1}},
     {"one side has nothing", {"a.py f 1 x 1x1"}, {NULL}, {-1}},
 };
