@@ -71,6 +71,16 @@ static void survive_file_limit(void)
     if (sigaction(SIGXFSZ, NULL, &old) == 0 && old.sa_handler == SIG_DFL) sigaction(SIGXFSZ, &none, NULL);
 }
 
+/* `gpuspy run.db`. */
+static int report_recording(int argc, char **argv)
+{
+    const struct command *report = command_find(commands, "report");
+
+    if (argc > 1 && command_find(commands, argv[1]) && access(argv[1], F_OK) != 0)
+        return complain_with(EXIT_USAGE, "the command comes first: gpuspy %s %s", argv[1], argv[0]);
+    return report->run(report, argc, argv);
+}
+
 int main(int argc, char **argv)
 {
     guard_standard_streams();
@@ -93,8 +103,8 @@ int main(int argc, char **argv)
         command_help_overview(commands, stdout);
     else if (strcmp(name, LAUNCH_ON_OOM_WORD) == 0)
         code = launch_on_oom_attend(argc - 2, argv + 2);
-    else if (*name && access(name, F_OK) == 0) /* a recording: gpuspy run.db */
-        code = command_find(commands, "report")->run(command_find(commands, "report"), argc - 1, argv + 1);
+    else if (*name && access(name, F_OK) == 0)
+        code = report_recording(argc - 1, argv + 1);
     else if (argc > 1)
         code = command_unknown(name, argv[2]);
     else {

@@ -66,7 +66,7 @@ const struct command_text command_text_report = {
                          {"o|output|page|web|browser", "--html"}, {"oom|cause", "--only oom"}, {"peak", "--only peak"},
                          {"leaks|leak", "--only leaks"}, {"growth", "--only growth"},
                          {"sync|syncs|waits", "--only sync"}, {"copies|transfers", "--only transfers"},
-                         {"frag|fragmentation", "--only fragmentation"}, {"gpu", "--device"}, {"limit|lines", "--top"}),
+                         {"frag|fragmentation", "--only fragmentation"}, {"gpu", "--device"}, {"lines", "--top"}),
 };
 
 static bool print_report(const struct settings *s, const struct result_report *report, const char *database)

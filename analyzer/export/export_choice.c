@@ -56,8 +56,8 @@ static bool replay_overview(struct overview *o, char *error, size_t error_size)
     return run_replay(o->run, &observer, 1, error, error_size);
 }
 
-/* Lists the processes of a folder or of a run. */
-/* RUN_NONE: none, after a line on stderr. */
+/* The process to export: of those asked for, the lowest rank that used the device. RUN_NONE: none, after a line on
+ * stderr. */
 static uint32_t choose_process(const struct export_request *w, const struct overview *o)
 {
     size_t n, candidates = 0;

@@ -85,8 +85,9 @@ static unsigned read_swin(struct model_reading *r)
     expect_number(r, "attention_probs_dropout_prob", 0);
     expect_gelu(r);
     if (!model_config_flag(r, "qkv_bias", true) || model_config_flag(r, "use_absolute_embeddings", false))
-        model_config_reject(r, "a Swin without qkv_bias, or with use_absolute_embeddings, is not known; give the "
-                               "model's .safetensors");
+        model_config_reject(r,
+                            "gpuspy does not know a Swin without qkv_bias, or with use_absolute_embeddings; give the "
+                            "model's .safetensors");
     if (h[1] != 2 * h[0] || h[2] != 4 * h[0] || h[3] != 8 * h[0] || b[1] != b[0] || b[3] != b[0]) return 0;
     return model_convnet_like("swin", (uint64_t[]){channels, b[0], b[2], side, h[0]}, 5);
 }

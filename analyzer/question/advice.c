@@ -133,7 +133,8 @@ static const char *steps_to_full(struct advices *a, const struct result_growth *
         const int64_t left = m->free_bytes == RUN_UNKNOWN ? m->total_bytes - m->live_bytes - outside : m->free_bytes;
         const double steps = (double)left / g->bytes_per_step;
         if (steps >= 1 && steps < FAR)
-            return arena_printf(a->b->arena, ", GPU %d full after about %.0f more steps", g->device, steps);
+            return arena_printf(a->b->arena, ", GPU %d full after about %s more steps", g->device,
+                                UNITS_COUNT((uint64_t)(steps + 0.5)));
     }
     return "";
 }

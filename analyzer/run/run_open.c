@@ -288,7 +288,7 @@ static void note_runs(struct run *run, size_t files)
         run, "%s",
         foreign
             ? "gpuspy does not know whether these files are of one run: neither their names nor their contents state it"
-            : "these are processes of different runs");
+            : "these are processes of different runs; gpuspy diff compares two runs");
 }
 
 struct run *run_open(const char *const *paths, size_t n, const struct run_options *options, char *error,

@@ -183,6 +183,9 @@ var gpuspyPage = (function () {
     };
     page.device = function (index) { return page.report.devices.find(d => d.index === index) || null; };
     page.processOf = function (place) { return page.report.run.processes[place.process] || {}; };
+    /* What came of a failure: a program that handles it and one that ends may look the same, as in the terminal. */
+    page.outcome = oom =>
+        oom.outcome === "unknown" ? "perhaps handled" : oom.outcome === "retried" ? "retried" : oom.fatal ? "fatal" : "handled";
     /* Is an entry of the report about that process and device? */
     page.isAt = function (entry, place) {
         const {rank} = place;

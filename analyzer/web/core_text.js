@@ -156,9 +156,10 @@
             ...children.flat(Infinity).filter(child => child !== null && child !== undefined && child !== false));
         return node;
     };
-    page.swatch = function (colour, dash) {
-        const node = page.make("i", {class: dash ? "swatch dash" : "swatch", "aria-hidden": "true"});
-        if (dash) node.style.borderColor = colour; else node.style.background = colour;
+    /* A square of a band's colour; or a piece of a curve, "dashed" or "solid" as in the chart. */
+    page.swatch = function (colour, curve) {
+        const node = page.make("i", {class: curve ? "swatch curve" : "swatch", "aria-hidden": "true"});
+        if (curve) node.style.borderTop = "2px " + curve + " " + colour; else node.style.background = colour;
         return node;
     };
     /* Marks the words that match the filter. */

@@ -269,7 +269,11 @@
     function capacity(c) {
         if (!chart.capacity) return;
         const y = Math.round(chart.y(chart.capacity)) + 0.5, words = "the device: " + page.bytes(chart.capacity);
-        if (y < chart.top - 6) return chart.label(c, words + " ↑", chart.width - 6, 12, page.ink.faint, "right");
+        if (y < chart.top - 6) { /* on the side where no sign of a failure crosses it */
+            const crossed = page.lanes.of(chart.series).events.some(
+                e => e.kind !== "sync" && e.kind !== "copy" && chart.x(e.time) > chart.width - 140);
+            return chart.label(c, words + " ↑", crossed ? 6 : chart.width - 6, 12, page.ink.faint, crossed ? "left" : "right");
+        }
         c.strokeStyle = page.ink.bad;
         c.setLineDash([5, 4]);
         c.beginPath();

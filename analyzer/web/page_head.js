@@ -103,7 +103,9 @@
         return {
             tags: [
                 make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")},
-                    oom.fatal ? "Out of memory" : oom.outcome === "retried" ? "Succeeded on a retry" : "Out of memory, handled"),
+                    oom.outcome === "retried" ? "Succeeded on a retry"
+                        : page.outcome(oom) === "fatal" ? "Out of memory"
+                                                        : "Out of memory, " + page.outcome(oom)),
                 make("span", null,
                     where(oom) + " at " + page.seconds(oom.time_s) + (oom.step ? ", in step " + page.count(oom.step) : "")),
                 make("span", null, "cause: " + page.causeName(oom.cause))
@@ -289,7 +291,7 @@
         page.choice(page.byId("scale"), "scale", total ? [["fit", "Fit"], ["device", "Whole device"]] : []);
         page.byId("resolution").textContent =
             page.model.resolution && page.model.resolution.text ? page.clean(page.model.resolution.text, 2000) : "";
-        page.byId("signs").textContent = page.series() ? page.lanes.key(page.series()) : "";
+        page.byId("signs").textContent = page.series() ? page.whole(page.lanes.key(page.series())) : "";
         page.byId("memory-title").textContent =
             "Memory over time" + (page.places.length > 1 ? ": " + page.placeName(place) : "");
     }

@@ -209,7 +209,7 @@
             },
                                                                                    words)));
         drawMap(map);
-        page.byId("heap-about").textContent = about(map);
+        page.byId("heap-about").textContent = page.whole(about(map));
         const present = new Map();
         for (const s of map.segments) {
             for (const b of s.blocks) {

@@ -71,12 +71,12 @@
                                    make("td", {class: "n soft"}, page.share(layer.values[i] / (total || 1)))));
         if (chart.under) {
             const held = chart.under.high[page.indexAt(chart.under, series.time[i])];
-            rows.push(make("tr", {class: "soft"}, make("td", null, page.swatch(page.ink.soft, true)),
+            rows.push(make("tr", {class: "soft"}, make("td", null, page.swatch(page.ink.soft, "dashed")),
                 make("td", null, "CUDA allocations"), make("td", {class: "n"}, page.bytes(held)), make("td")));
         }
         const whatif = page.whatif.of(series), replayed = whatif ? page.whatif.at(whatif, series.time[i]) : null;
         if (replayed !== null)
-            rows.push(make("tr", {class: "soft"}, make("td", null, page.swatch(page.ink.accent, true)),
+            rows.push(make("tr", {class: "soft"}, make("td", null, page.swatch(page.ink.accent, "solid")),
                 make("td", null, page.whatif.name(whatif)), make("td", {class: "n"}, page.bytes(replayed)), make("td")));
         const around = page.lanes.around(series, chart.time(x)), step = page.lanes.step(series, chart.time(x)),
               events = page.lanes.near(series, x);
@@ -306,10 +306,10 @@
             chart.layers.map(layer => item(layer.name, layer.words, page.swatch(chart.colour(layer)),
                                  !page.state.hidden.has(layer.name))),
             chart.hasHeld()
-                ? item("\0held", "CUDA allocations", page.swatch(page.ink.soft, true), !page.state.hidden.has("\0held"))
+                ? item("\0held", "CUDA allocations", page.swatch(page.ink.soft, "dashed"), !page.state.hidden.has("\0held"))
                 : null,
             page.whatif.of(chart.series)
-                ? item("\0whatif", page.whatif.name(page.whatif.of(chart.series)), page.swatch(page.ink.accent, true),
+                ? item("\0whatif", page.whatif.name(page.whatif.of(chart.series)), page.swatch(page.ink.accent, "solid"),
                     !page.state.hidden.has("\0whatif"))
                 : null);
         legendAmounts();

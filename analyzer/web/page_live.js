@@ -307,7 +307,7 @@
         page.choice(page.byId("root"), "root", roots);
         const stacks = live.entries.some(e => e.frames.length);
         page.byId("pin").hidden = source !== "moment";
-        page.byId("live-about").textContent = live.about +
+        page.byId("live-about").textContent = page.whole(live.about) +
             (stacks || !live.entries.length
                     ? ""
                     : " No call stacks were recorded (GPUSPY_STACKS=none), so there is no line to name.");

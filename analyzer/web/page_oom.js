@@ -136,8 +136,8 @@
             (oom.refuted_by ? "; wrong " + page.clean(oom.refuted_by) : "") + ")");
         return make("article", {class: "oom-one"},
             make("div", {class: "kicker"},
-                make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")}, oom.fatal ? "fatal" : oom.outcome === "retried" ? "retried" : "handled"),
-                make("span", null, facts.join(" · ")),
+                make("span", {class: "tag " + (oom.fatal ? "bad" : "warn")}, page.outcome(oom)),
+                make("span", null, page.whole(facts.join(" · "))),
                 make("button", {class: "plain", type: "button", onclick: () => show(oom)}, "show in the chart")),
             number ? make("p", {class: "oom-verdict"}, page.sentence(page.capital(page.clean(oom.verdict, 2000))))
                    : null, /* the first is the page's title */

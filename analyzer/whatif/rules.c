@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "analyzer/base/options.h"
 #include "analyzer/run/settings.h"
 
 #define MIB ((int64_t)1 << 20)
@@ -227,6 +228,22 @@ static const struct {
     {"pinned_max_cached_size_mb", ignore_setting, CACHING_PINNED_CAPS},
 };
 
+static void reject_unknown(const struct parser *p, const char *name)
+{
+    char words[1024] = "", near[64];
+    size_t used = 0;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        used += (size_t)snprintf(words + used, sizeof words - used, "%s|", keys[i].key);
+    if (options_nearest(name, words, near, sizeof near))
+        snprintf(p->error, p->error_size, "'%s' is unknown; did you mean '%s'?", name, near);
+    else
+        snprintf(p->error, p->error_size,
+                 "'%s' is not a setting of PyTorch's allocator that gpuspy knows; 'gpuspy "
+                 "whatif --help' lists them",
+                 name);
+}
+
 /* Combinations of settings that PyTorch refuses. */
 static bool check_rules(const struct caching_rules *rules, char *error, size_t error_size)
 {
@@ -268,10 +285,7 @@ static bool parse_setting(const struct parser *p, const char *at, const char *en
     name[strcspn(name, " \t'\"")] = 0;
     for (i = 0; i < sizeof keys / sizeof *keys && strcmp(keys[i].key, name) != 0; i++) continue;
     if (i == sizeof keys / sizeof *keys) {
-        snprintf(p->error, p->error_size,
-                 "'%s' is not a setting of PyTorch's allocator that gpuspy knows; 'gpuspy "
-                 "whatif --help' lists them",
-                 name);
+        reject_unknown(p, name);
         return false;
     }
     if (keys[i].rule != ALWAYS && !rules_have(p, name, (enum caching_version_rule)keys[i].rule)) return false;

@@ -72,6 +72,21 @@ def test_several_notes_take_one_line_until_they_are_opened(leak, page, width):
     assert "Simulated GPU" in text and "except at peaks and failures" in text and "more notes" not in text
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_figures_of_the_evidence_have_room(leak, page, width):
+    p = page(leak.page, width=width, height=900, touch=width < 1000)
+    rooms = p.js("""return Array.from(document.querySelectorAll('#oom .pairs'), list => [list.offsetWidth,
+        ...Array.from(list.querySelectorAll('dd'), d => d.offsetWidth)]).filter(([all]) => all)""")
+    assert rooms and all(room >= 0.4 * total for total, *each in rooms for room in each), rooms
+
+
+def test_a_failure_that_may_be_handled_is_called_that(leak, page):
+    p = page(leak.page)
+    shown = "return [document.querySelector('#verdict .tag').textContent, document.querySelector('#oom .tag').textContent]"
+    assert p.js(shown) == ["Out of memory", "fatal"]
+    assert p.js("return gpuspyPage.outcome({fatal: true, outcome: 'unknown'})") == "perhaps handled"
+
+
 def test_figures_of_the_evidence_have_words(leak, page):
     p = page(leak.page)
     labels = p.js("return Array.from(document.querySelectorAll('#oom dt')).map(e => e.textContent)")

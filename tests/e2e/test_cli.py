@@ -101,6 +101,12 @@ def test_wrong_words_get_one_line_and_2(words, hint):
     assert hint in one_line(gpuspy(*words), 2)
 
 
+def test_a_command_after_its_recording_is_named(tmp_path):
+    (tmp_path / "run.db").write_text("x")
+    done = gpuspy("run.db", "tree", cwd=tmp_path)
+    assert one_line(done, 2) == "gpuspy: the command comes first: gpuspy tree run.db\n"
+
+
 def test_what_is_not_a_program_gets_what_to_give_instead(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "venv" / "bin").mkdir(parents=True)

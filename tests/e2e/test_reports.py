@@ -160,7 +160,7 @@ def test_two_runs(recording):
             r.block(1, MIB, 1)
     done = recording.gpuspy("report", "--full", folder)
     assert done.returncode == 3 and "several runs" in done.stderr
-    assert "! these are processes of different runs" in text(recording, folder / "a.db", folder / "b.db")
+    assert "! these are processes of different runs; gpuspy diff compares two runs\n" in text(recording, folder / "a.db", folder / "b.db")
 
 
 def test_hours(recording):

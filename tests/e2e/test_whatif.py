@@ -111,7 +111,8 @@ def test_a_retry_waits_for_other_streams_after_it_has_found_no_memory(tmp_path):
 def test_words_that_make_no_sense_are_refused(tmp_path):
     file = write(tmp_path / "s.pickle", usual_run().snapshot())
     for words, part in [(("--set", "max_split_size_mb:4"), "at least 20"), (("--set", "expandable_segments:maybe"), "True or False"),
-                        (("--set", "no_such_thing:1"), "no_such_thing"), (("--set", "expandable_segments"), "key:value"),
+                        (("--set", "expandible_segments:True"), "did you mean 'expandable_segments'?"),
+                        (("--set", "no_such_thing:1"), "'gpuspy whatif --help' lists them"), (("--set", "expandable_segments"), "key:value"),
                         (("--set", "backend:cudaMallocAsync"), "native"), (("--limit", "quantum-gpu"), "quantum-gpu"), (("--limit", "24"), "'24' has no unit"),
                         (("--without", "train.py"), "train.py:42"), (("--without", "train.py:999"), "in no call path"),
                         (("--scale", "activations"), "CATEGORY=FACTOR"),
