@@ -115,6 +115,8 @@ struct span { /* of the live blocks of a location: the first and the last alloca
     int64_t first_ns, last_ns, newest_ns, newest, least, most;
     uint64_t sizes; /* different ones */
     double ranks;   /* their sum */
+    double mean;    /* of them, once all are known */
+    uint64_t late;  /* blocks of that rank or a later one */
 };
 
 struct ranges {
@@ -179,6 +181,14 @@ static void gather_ranges(void *self, const struct run_lifetime *life)
     }
 }
 
+static void count_late(void *self, const struct run_lifetime *life)
+{
+    struct ranges *r = self;
+    if (life->location >= r->history_n) return;
+    struct span *span = SITE_REACH(r->spans, life->location, r->spans_cap);
+    span->late += oom_history_rank(&r->history[life->location], life->alloc_ns) >= span->mean;
+}
+
 SORT_ORDER(order_ranges_by_address, struct allocator_range, SORT_UP(x->address, y->address))
 
 /* Physical memory counts at the address where it was mapped. Adjacent mappings are one segment: an expandable segment's
@@ -230,12 +240,18 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
     const struct oom_history *pass = latest_pass(o);
     for (size_t i = 0; i < c->live_n; i++) {
         struct span *span = SITE_REACH(r.spans, c->live[i].location, r.spans_cap);
+        span->mean = span->ranks / (double)c->live[i].count;
+    }
+    run_each_live(o->b->run, count_late, &r);
+    for (size_t i = 0; i < c->live_n; i++) {
+        const struct span *span = SITE_REACH(r.spans, c->live[i].location, r.spans_cap);
         c->live[i].first_ns = span->first_ns;
         c->live[i].last_ns = span->last_ns;
         const struct oom_history *history = SITE_REACH(o->history, c->live[i].location, o->history_cap);
         c->live[i].first_rank = oom_history_rank(history, span->first_ns);
         c->live[i].last_rank = oom_history_rank(history, span->last_ns);
-        c->live[i].mean_rank = span->ranks / (double)c->live[i].count;
+        c->live[i].mean_rank = span->mean;
+        c->live[i].late = span->late;
         c->live[i].middle_ns = oom_history_time(history, c->live[i].mean_rank);
         c->live[i].least = span->least;
         c->live[i].most = span->most;

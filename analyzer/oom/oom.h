@@ -157,6 +157,7 @@ struct oom_live { /* the live memory of one location at that moment */
     int64_t made;                         /* their bytes; 0 unknown */
     int64_t first_ns, middle_ns, last_ns; /* of its live blocks' allocations; middle: of as many before as after it */
     double first_rank, last_rank, mean_rank; /* the same as shares of the location's allocations that came before */
+    uint64_t late;                           /* of its live blocks, those since middle_ns */
     double turned_rank;                      /* likewise, of when a line outside of all passes last occurred again */
     double passes;          /* that allocated on the path of the latest pass, from its first to its last live block */
     int64_t least, most;    /* bytes of its smallest and its largest live block, except the newest */

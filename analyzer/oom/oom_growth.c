@@ -179,16 +179,19 @@ static bool is_queued(const struct site_builder *b, uint32_t stack)
     return false;
 }
 
-/* growth.c compares the whole run with a line, so it misses growth that begins late in a long run: most blocks of the
- * call path were freed, but of each of the last steps one remains, up to the step that failed. */
+/* growth.c compares the whole run with a line, so it misses growth that begins late in a long run, or again after each
+ * garbage collection: most blocks of the call path were freed, but of each of the last steps one remains, up to the
+ * step that failed. A collection may leave a few old ones: then the steps since the middle count. */
 static bool remain_of_last_steps(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f,
                                  const struct step_list *steps)
 {
     enum { STEPS = 16 };
-    const size_t first = step_count_done(steps, l->first_ns), last = step_count_done(steps, l->last_ns);
-    return last >= first + STEPS && l->count >= last - first && l->times >= l->count + l->count / 4 &&
-           l->bytes >= f->live / 2 && step_count_done(steps, f->row->time_ns) <= last + 1 && is_spread(l) &&
-           f->layer == RUN_SERIES_TENSOR &&
+    const size_t first = step_count_done(steps, l->first_ns), middle = step_count_done(steps, l->middle_ns),
+                 last = step_count_done(steps, l->last_ns);
+    const bool all = last >= first + STEPS && l->count >= last - first && is_spread(l),
+               most = last >= middle + STEPS && l->late >= last - middle && l->late >= l->count / 2;
+    return (all || most) && l->times >= l->count + l->count / 4 && l->bytes >= f->live / 2 &&
+           step_count_done(steps, f->row->time_ns) <= last + 1 && f->layer == RUN_SERIES_TENSOR &&
            !run_stack_calls(b->run, run_location(b->run, l->location)->stack, "_ops::cat");
 }
 

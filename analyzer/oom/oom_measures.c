@@ -311,7 +311,8 @@ static void measure_batch(struct oom_sight *s)
                   needs = arena_add_capped(s->f->live, s->f->requested);
     const bool larger = halves && !s->f->pending && run_is_known(s->f->earlier) && needs / LARGER > s->f->earlier &&
                         oom_step_of(s->b, s->v) >= STEPS;
-    const int8_t fits = s->f->pending ? OOM_MEASURE_AT_MOST : OOM_MEASURE_FITS; /* more passes may follow */
+    /* More passes may follow, or the rest of one that is larger than all before. */
+    const int8_t fits = s->f->pending || (larger && s->phase == OOM_FORWARD) ? OOM_MEASURE_AT_MOST : OOM_MEASURE_FITS;
     add_measure(
         s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? fits : OOM_MEASURE_FITS_NOT,
         larger ? TEXT(s,

@@ -90,9 +90,9 @@ struct oom_holder {
 const struct oom_holder *oom_holder_of(struct run *run, uint32_t stack);
 /* A library that keeps what the program passes to it; NULL: none is known. */
 const struct oom_holder *oom_keeper_of(const struct run *run, uint32_t stack);
-/* Does the holder gather what functions of the program return, and is the statement in one that it calls? */
 /* How the user of a library makes it request less, if the library allocated by this stack; NULL: none is known. */
 const char *oom_library_advice(struct site_builder *b, uint32_t stack);
+/* Does the holder gather what functions of the program return, and is the statement in one that it calls? */
 bool oom_is_gathered_inside(const struct run *run, uint32_t stack, const struct result_holder *statement);
 /* Did the step() of an optimizer allocate that is the program's own? */
 bool oom_is_own_optimizer(const struct run *run, uint32_t stack);
@@ -100,8 +100,9 @@ bool oom_is_own_optimizer(const struct run *run, uint32_t stack);
 const struct oom_holder *oom_copy_of(const struct run *run, uint32_t stack);
 /* A failure that a function which tries batch sizes until one fits expected and handled. */
 bool oom_found_batch(const struct site_builder *b, const struct result_oom_verdict *v);
-/* oom_failed.c. Does an earlier pass that failed hold the bytes that the request needs? */
+/* oom_notebook.c. Do values that cells displayed hold the bytes that the request needs? */
 bool oom_keeps_displayed(const struct oom_facts *f);
+/* oom_failed.c. Does an earlier pass that failed hold the bytes that the request needs? */
 bool oom_keeps_failed(const struct oom_facts *f);
 /* oom_trials.c. Do models of several earlier trials hold the bytes that the request needs? */
 bool oom_keeps_trials(const struct oom_facts *f);

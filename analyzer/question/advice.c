@@ -9,6 +9,7 @@
 #include "analyzer/site/native_source.h"
 #include "analyzer/whatif/whatif.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,22 +118,38 @@ static const char *advice_of_growth(struct site_builder *b, const struct result_
                                                             : "drop the reference, or store .detach().cpu()";
 }
 
-/* ", GPU 0 full after about 33 more steps"; "" if that is not known, or far away. */
+static bool grows_by_steps(const struct result_growth *g)
+{
+    return g->by_steps && !g->jumps && g->layer != RUN_SERIES_HOST && g->layer != RUN_SERIES_PINNED;
+}
+
+/* What all lines that grow on the device of this one add to it per step. */
+static double growth_per_step(const struct result_report *r, const struct result_growth *of)
+{
+    double bytes = 0;
+    EACH_IN (g, r->growth)
+        if (grows_by_steps(g) && g->process == of->process && g->device == of->device) bytes += g->bytes_per_step;
+    return bytes;
+}
+
+/* ", GPU 0 full after about 33 more steps"; "" if that is not known, or far away. What is free is known for the peak:
+ * one before the growth, such as that of loading a model, shows nothing about the end. */
 static const char *steps_to_full(struct advices *a, const struct result_growth *g, const struct run_process *p)
 {
     enum { FAR = 1000000 };
     const struct result_report *r = a->b->report;
-    const double end_s = site_seconds(p->last_alloc_ns);
-    const bool goes_on = g->by_steps && !g->jumps && end_s - g->last_s <= 0.1 * (end_s - g->first_s);
+    const double end_s = site_seconds(p->last_alloc_ns), grown_s = end_s - g->first_s;
 
-    if (g->layer == RUN_SERIES_HOST || g->layer == RUN_SERIES_PINNED || !goes_on) return "";
+    if (!grows_by_steps(g) || end_s - g->last_s > 0.1 * grown_s) return "";
     EACH_IN (m, r->memory) {
-        if (m->process != g->process || m->device != g->device || m->total_bytes <= 0) continue;
+        if (m->process != g->process || m->device != g->device || m->total_bytes <= 0 || m->time_s < g->first_s)
+            continue;
         const int64_t outside = (m->context_bytes == RUN_UNKNOWN ? 0 : m->context_bytes) +
                                 (m->other_bytes == RUN_UNKNOWN ? 0 : m->other_bytes);
         const int64_t left = m->free_bytes == RUN_UNKNOWN ? m->total_bytes - m->live_bytes - outside : m->free_bytes;
-        const double steps = (double)left / g->bytes_per_step;
-        if (steps >= 1 && steps < FAR)
+        const double since = grown_s > 0 ? (double)g->steps * fmax(0, end_s - m->time_s) / grown_s : 0,
+                     steps = (double)left / growth_per_step(r, g) - since;
+        if (steps >= 1.5 && steps < FAR)
             return arena_printf(a->b->arena, ", GPU %d full after about %s more steps", g->device,
                                 UNITS_COUNT((uint64_t)(steps + 0.5)));
     }

@@ -281,6 +281,12 @@ static const char *with_graphs_only(struct flow *f, const char *code)
     return text ? text : code;
 }
 
+/* buffer.add(states, scores): a set's add() takes one value, so this is a method that may keep each of them apart. */
+static bool adds_several(struct arena *arena, const char *code, const struct site_store *store)
+{
+    return strncmp(code + strlen(store->into), ".add(", 5) == 0 && *site_part_of(arena, store->value, 1);
+}
+
 static void read_statement(struct flow *f, const struct site_statement *of)
 {
     static const char *const steps[] = {"training_step", "closure", "compute_loss"};
@@ -309,7 +315,7 @@ static void read_statement(struct flow *f, const struct site_statement *of)
         if (site_holds(a.value, &f->names, true)) site_targets_of(f->arena, a.targets, &made, &made);
         for (size_t i = 0; i < made.n; i++) keep_name(f, made.list[i]);
         pass_on(f, a.value, false);
-    } else if (site_store_of(f->arena, code, &store)) {
+    } else if (site_store_of(f->arena, code, &store) && !adds_several(f->arena, code, &store)) {
         if (site_holds(store.value, &f->names, true)) keep_container(f, site_base_name(f->arena, store.into));
         pass_on(f, store.value, false);
     } else if (!defined_name(f, st)) {
@@ -384,7 +390,10 @@ enum site_loss site_holder_loss(struct site_builder *b, uint32_t stack, const st
     const struct run_frame keeps = {.file = holder->file, .line = holder->line, .kind = GS_FRAME_PYTHON}, *frame;
     struct site_code code;
     size_t at;
-    const char *into = holder->into                              ? holder->into
+    struct site_store store;
+    const bool several = site_store_of(&scratch, holder->text, &store) && adds_several(&scratch, holder->text, &store);
+    const char *into = several                                   ? NULL /* which of them is unknown */
+                       : holder->into                            ? holder->into
                        : site_open_source(b, &keeps, &code, &at) ? collecting_variable(&scratch, code.list[at].code)
                                                                  : NULL;
     if (!into || !*into) {

@@ -163,3 +163,39 @@ def test_features_of_a_few_batches_before_and_after_a_pause(record):
     oom = done.report(with_pause(done.database, done.folder / "paused.db", .6))["oom"][-1]
     line = next(i for i, text in enumerate(script.read_text().splitlines(), 1) if "features.append(" in text)
     assert (oom["cause"], [h["line"] for h in oom["holders"]]) == ("leak", [line]), oom["verdict"]
+
+
+TWO_LEAKS = """
+import sys, torch
+weights = torch.empty(int(sys.argv[2]) << 20, dtype=torch.uint8, device="cuda")
+del weights
+torch.cuda.empty_cache()
+net = torch.nn.Linear(256, 256).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=.1)
+outputs, inputs = [], []
+for step in range(int(sys.argv[1])):
+    x = torch.randn(1024, 256, device="cuda")
+    y = net(x)
+    optimizer.zero_grad()
+    y.square().mean().backward()
+    optimizer.step()
+    outputs.append(y.detach().clone())
+    inputs.append(x + 1)
+"""
+
+
+def test_the_steps_to_a_full_gpu_count_all_that_grows(record, tmp_path):
+    (tmp_path / "leaks.py").write_text(TWO_LEAKS)
+    gpu = {"SIMCUDA_MEMORY": "1GiB", "SIMCUDA_CONTEXT": "100MiB"}
+
+    def texts(*words):
+        done = record(tmp_path / "leaks.py", *words, **gpu)
+        return done, [a["text"] for a in done.report()["advice"] if a["topic"] == "leak"]
+
+    _, (first, second) = texts("150", "1")
+    (steps,) = record(tmp_path / "leaks.py", "1000", "1", **gpu).report()["steps"]
+    for text in first, second:
+        more = int(re.search(r"GPU 0 full after about (\d+) more steps", text)[1])
+        assert abs(150 + more - steps["n"]) <= .05 * more, (text, steps["n"])
+    _, after_a_peak = texts("150", "700")
+    assert len(after_a_peak) == 2 and "more steps" not in str(after_a_peak)
