@@ -75,6 +75,16 @@ def test_a_pool_from_which_the_request_did_not_come(recording, library):
     assert any("PyCUDA held up to 1.17 GiB" in a and "free_held()" in a for a in oom["advice"]), oom["advice"]
 
 
+def test_indexes_beside_the_request(recording, library):
+    """FAISS's memory is no pool whose arrays were freed: the advice names what it is."""
+    own, faiss = library("../../../my/own.so"), library("faiss/libfaiss.so")
+    script = START + "make(800, ctypes.CDLL(sys.argv[3]))\nmake(800)\n"
+    recording.python(script, own, "take", faiss, check=False, SIMCUDA_MEMORY="2GiB", SIMCUDA_CONTEXT="512MiB")
+    (oom,) = recording.report()["oom"]
+    (advice,) = [a for a in oom["advice"] if "FAISS" in a]
+    assert advice.startswith("FAISS held up to 800.00 MiB (temporary memory") and "freed" not in advice
+
+
 def test_a_request_of_the_pool_itself(recording, library):
     """The pool has freed what it could before that."""
     pool = library("pycuda/_driver.so", "-Dtake=memory_pool_take")
