@@ -279,16 +279,20 @@ static void *join_opening(pthread_t thread)
 {
     void *done = NULL;
     int expected = OPENING, ms = 0;
+    bool starved;
     do {
         const struct timespec until = gs_deadline(OPEN_MS);
         if (!pthread_timedjoin_np(thread, &done, &until)) return done;
         ms += OPEN_MS;
-    } while (ms < STARVED_MS && is_opening_starved());
+        starved = is_opening_starved();
+    } while (starved && ms < STARVED_MS);
     if (atomic_compare_exchange_strong(&opening, &expected, GIVEN_UP)) {
         pthread_detach(thread);
         if (gs_session_spool()->map)
             gs_segment_remove(gs_session_spool()->shmid); /* goes when the last user detaches */
-        gs_deactivate("not recording: the file system of %s has not responded for %d s", gs_config()->db, ms / 1000);
+        gs_deactivate(starved ? "not recording: the machine was too busy to open %s within %d s"
+                              : "not recording: the file system of %s has not responded for %d s",
+                      gs_config()->db, ms / 1000);
     } else {
         pthread_join(thread, &done);
     }

@@ -166,7 +166,7 @@ static bool is_phase_new(const struct oom_sight *s, size_t end)
          stack = run_stack_parent(s->b->run, stack)) {
         struct map one = {0};
         if (f->kind == GS_FRAME_PYTHON) *map_at(&one, (uintptr_t)f) = 0;
-        new = one.n && !is_text_part_of(f->file, "/torch/") && !seen_before(s->b->run, s->v->process, &one, end);
+        new = one.n && !run_path_has(f->file, "/torch/") && !seen_before(s->b->run, s->v->process, &one, end);
         map_free(&one);
     }
     return new;
@@ -180,7 +180,7 @@ static bool is_pass_repeated(const struct oom_sight *s)
     size_t end = 0;
     for (uint32_t at = s->f->stack; !caller && run_stack_frame(run, at); at = run_stack_parent(run, at)) {
         const struct run_frame *f = run_stack_frame(run, at); /* of a loss, outside of modules */
-        caller = f->kind == GS_FRAME_PYTHON && !is_text_part_of(f->file, "/torch/") ? f : NULL;
+        caller = f->kind == GS_FRAME_PYTHON && !run_path_has(f->file, "/torch/") ? f : NULL;
     }
     while (end < run_location_count(run) &&
            (run_series(run, run_location(run, (uint32_t)end)->series)->process != s->v->process ||

@@ -562,11 +562,11 @@ static void advise_donation(struct oom_words *w)
 }
 
 /* CuPy frees the unused blocks of its pool before it fails; cupy.cuda.runtime.malloc does not. */
-static bool is_request_of_pool(const struct oom_words *w, const char *owner)
+static bool is_request_of_pool(const struct oom_words *w, const struct result_preallocation *pool)
 {
     const struct run_frame *frame;
-    if (strcmp(site_owner_word(w->b, site_owner_of(w->b, w->f->stack)), owner) != 0) return false;
-    if (strcmp(owner, "CuPy") != 0) return true;
+    if (!question_is_from_pool(w->b, pool, w->f->stack)) return false;
+    if (strcmp(pool->owner, "CuPy") != 0) return true;
     for (uint32_t s = w->f->stack; (frame = run_stack_frame(w->b->run, s)) != NULL; s = run_stack_parent(w->b->run, s))
         if (frame->module && strstr(frame->module, "/cupy/cuda/memory.")) return true;
     return false;
@@ -578,11 +578,9 @@ static void advise_pools(struct oom_words *w)
     const struct result_report *r = w->b->report;
     EACH_IN (pool, r->preallocations) {
         if (pool->process != w->v->process || pool->device != w->f->row->device || pool->in_advance || !pool->advice ||
-            pool->bytes < w->f->requested / 2 || is_request_of_pool(w, pool->owner))
+            pool->bytes < w->f->requested / 2 || is_request_of_pool(w, pool))
             continue;
-        advise_in_words(w, OOM_EFFORT_SETTING, RUN_UNKNOWN,
-                        TEXT(w, "%s's pool keeps memory that its arrays freed, which this request cannot use: %s",
-                             pool->owner, pool->advice));
+        advise_in_words(w, OOM_EFFORT_SETTING, RUN_UNKNOWN, question_pool_advice(w->b, pool));
     }
 }
 
@@ -637,8 +635,7 @@ void oom_advise_otherwise(const struct oom_sight *s, bool training)
     const bool pass = s->f->layer == RUN_SERIES_TENSOR && (s->phase == OOM_FORWARD || s->phase == OOM_BACKWARD) &&
                       !site_repeats_input(s->b, s->of[RESULT_CATEGORY_ACTIVATIONS].heaviest);
     const char *stored = stored_text(&(struct oom_words){.b = s->b, .f = s->f, .v = s->v});
-    const char *library = oom_library_advice(s->b, s->f->stack)
-                              ?: question_pool_beside(s->b, s->v->process, s->v->device, s->f->stack, s->f->live / 2);
+    const char *library = oom_library_advice(s->b, s->f->stack);
     const char *text = serves    ? "load the weights in 16 bits or fewer (dtype=torch.bfloat16, a quantized "
                                    "checkpoint), keep models that are not in use on the host, or use a larger GPU"
                        : model   ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "

@@ -48,8 +48,9 @@ static size_t package_of(const struct run_frame *f)
     return i;
 }
 
-/* OTHERS if no frame shows one of these. Another tool's recording may lack the frames that would. The innermost
- * framework of a call path makes the call: JAX's arrays may be made within PyTorch's DataLoader, which uses no GPU. */
+/* If no frame shows one of these: OTHERS, but PYTORCH of another tool's recording, which may lack such frames. The
+ * innermost framework of a call path makes the call: JAX's arrays may be made within PyTorch's DataLoader, which uses
+ * no GPU. */
 static enum framework framework_of(const struct site_builder *b)
 {
     const struct run *run = b->run;
@@ -57,7 +58,6 @@ static enum framework framework_of(const struct site_builder *b)
     bool *called = arena_alloc(b->arena, n + 1); /* it is another one's caller */
     size_t best = PACKAGES;
     memset(called, 0, n + 1);
-    if (b->report->imported) return PYTORCH;
     for (size_t i = 0; i < run_series_count(run); i++) {
         const struct run_series *series = run_series(run, (uint32_t)i);
         if (series->layer == RUN_SERIES_TENSOR && series->device >= 0) return PYTORCH;
@@ -74,7 +74,7 @@ static enum framework framework_of(const struct site_builder *b)
             at = package_of(f);
         best = at < best ? at : best;
     }
-    return best < PACKAGES ? packages[best].framework : OTHERS;
+    return best < PACKAGES ? packages[best].framework : b->report->imported ? PYTORCH : OTHERS;
 }
 
 /* The name of a wait or copy: PyTorch's method or, without PyTorch, what CUDA does. */

@@ -28,7 +28,7 @@ const char *question_library_advice(const struct run *run, uint32_t stack, const
     const char *name = text_last_part(frame->function);
     const bool pageable = strstr(advice, "pin_memory") != NULL;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].up == up && (pageable || !rows[i].pageable) && strstr(frame->file, rows[i].file) &&
+        if (rows[i].up == up && (pageable || !rows[i].pageable) && run_path_has(frame->file, rows[i].file) &&
             (!rows[i].function || strcmp(name, rows[i].function) == 0) &&
             (!rows[i].caller || run_stack_is_in(run, stack, rows[i].caller, NULL)))
             return rows[i].advice;

@@ -306,16 +306,21 @@ const char *question_preallocates(struct site_builder *b, uint32_t process, uint
     return NULL;
 }
 
-const char *question_pool_beside(struct site_builder *b, uint32_t process, int device, uint32_t stack, int64_t least)
+static const struct keeps *keeps_row_of(const struct result_preallocation *pool)
 {
-    const char *owner = site_owner_word(b, site_owner_of(b, stack));
-    EACH_IN (p, b->report->preallocations) {
-        if (p->process != process || p->device != device || p->in_advance || p->bytes < least || !p->advice) continue;
-        for (size_t i = 0; i < COUNT(keeps_rows); i++)
-            if (strcmp(keeps_rows[i].owner, p->owner) == 0 &&
-                (strcmp(owner, p->owner) != 0 || !goes_through(b, stack, keeps_rows[i].through)))
-                return arena_printf(b->arena, "%s held up to %s (%s): %s", p->owner,
-                                    site_bytes_text(b, (double)p->bytes), keeps_rows[i].how, p->advice);
-    }
-    return NULL;
+    const struct keeps *row = keeps_rows;
+    while (strcmp(row->owner, pool->owner) != 0) row++; /* describe_cache chose one */
+    return row;
+}
+
+bool question_is_from_pool(struct site_builder *b, const struct result_preallocation *pool, uint32_t stack)
+{
+    return strcmp(site_owner_word(b, site_owner_of(b, stack)), pool->owner) == 0 &&
+           goes_through(b, stack, keeps_row_of(pool)->through);
+}
+
+const char *question_pool_advice(struct site_builder *b, const struct result_preallocation *pool)
+{
+    return arena_printf(b->arena, "%s held up to %s (%s), which this request cannot use: %s", pool->owner,
+                        site_bytes_text(b, (double)pool->bytes), keeps_row_of(pool)->how, pool->advice);
 }

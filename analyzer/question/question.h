@@ -49,9 +49,10 @@ const struct result_preallocation *question_preallocated(const struct result_rep
 const char *question_preallocates(struct site_builder *b, uint32_t process, uint32_t stack, int64_t bytes,
                                   int64_t total, const char **less);
 
-/* Advice about a pool of at least so many bytes from which this request did not come: it may hold unused memory that no
- * other allocator can have. NULL: there is none. */
-const char *question_pool_beside(struct site_builder *b, uint32_t process, int device, uint32_t stack, int64_t least);
+/* Of a pool that was not preallocated: did this request come from it? If not, advice about memory that it may hold
+ * unused. */
+bool question_is_from_pool(struct site_builder *b, const struct result_preallocation *pool, uint32_t stack);
+const char *question_pool_advice(struct site_builder *b, const struct result_preallocation *pool);
 
 /* mark.c: NVML's sample of the device nearest to that time, NULL none. */
 const struct run_device_sample *question_sample_near(const struct site_builder *b, uint32_t process, int device,

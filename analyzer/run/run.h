@@ -479,7 +479,10 @@ static inline bool run_frame_is_cut(const struct run_frame *f)
 }
 /* The stack from its innermost Python frame on; RUN_NONE: it has none. */
 uint32_t run_stack_python(const struct run *run, uint32_t stack);
-/* Does one of its Python frames have a function with `function` in its name, in a file with `file` in its path? NULL:
+/* Does the path contain `part`, for an installed file within Python's library or its packages? The folder of a project
+ * or an environment may have a library's name: ~/envs/torch/lib/python3.11/site-packages/x.py. */
+bool run_path_has(const char *path, const char *part);
+/* Does one of its Python frames have a function with `function` in its name, in a file whose path has `file`? NULL:
  * any. */
 bool run_stack_is_in(const struct run *run, uint32_t stack, const char *file, const char *function);
 /* Does it name a place in the code? Operators of a profiler trace and categories of a memory timeline are only names,

@@ -256,6 +256,15 @@ uint32_t run_stack_python(const struct run *run, uint32_t stack)
     return f ? stack : RUN_NONE;
 }
 
+bool run_path_has(const char *path, const char *part)
+{
+    static const char *const installed[] = {"-packages/", "/lib/python3"};
+    const char *at = path ? strstr(path, part) : NULL, *in;
+    for (size_t i = 0; i < sizeof installed / sizeof *installed; i++)
+        while (at && (in = strstr(at, installed[i])) != NULL) at = strstr(in + strlen(installed[i]) - 1, part);
+    return at != NULL;
+}
+
 static bool has_part(const char *text, const char *part)
 {
     return !part || (text && strstr(text, part));
@@ -265,7 +274,8 @@ bool run_stack_is_in(const struct run *run, uint32_t stack, const char *file, co
 {
     const struct run_frame *f;
     for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        if (f->kind == GS_FRAME_PYTHON && has_part(f->file, file) && has_part(f->function, function)) return true;
+        if (f->kind == GS_FRAME_PYTHON && (!file || run_path_has(f->file, file)) && has_part(f->function, function))
+            return true;
     return false;
 }
 

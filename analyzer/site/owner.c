@@ -104,7 +104,7 @@ static bool owner_row_fits(const struct row *row, const struct run_frame *f, con
     case PACKAGE:
         return package && package_length(package) == strlen(row->part) &&
                strncmp(package, row->part, strlen(row->part)) == 0;
-    case PATH: return strstr(path, row->part) != NULL;
+    case PATH: return run_path_has(path, row->part);
     case FUNCTION: return false; /* see function_row */
     }
     return false;

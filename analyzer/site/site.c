@@ -37,7 +37,7 @@ bool site_is_library(const struct run_frame *frame)
 
 bool site_is_beyond_torch(const struct run_frame *frame)
 {
-    return frame->file && !strstr(frame->file, "/torch/");
+    return frame->file && !run_path_has(frame->file, "/torch/");
 }
 
 const struct run_frame *site_frame_named(struct run *run, uint32_t stack)
@@ -83,11 +83,15 @@ static bool is_command_line(const struct run_frame *frame)
     return frame->file && strcmp(frame->file, "<string>") == 0;
 }
 
-/* Code that an installed package compiled: it names that "<string>", too, and calls it. */
+/* Code that an installed package compiled: it names that "<string>", too, and calls it. It also calls the functions of
+ * a program that is itself a command line. */
 static bool is_compiled_by_package(const struct run *run, uint32_t stack)
 {
-    const struct run_frame *by = run_stack_frame(run, run_stack_python(run, run_stack_parent(run, stack)));
-    return is_command_line(run_stack_frame(run, stack)) && by && by->kind == GS_FRAME_PYTHON && site_is_third_party(by);
+    const struct run_frame *f = run_stack_frame(run, run_stack_python(run, run_stack_parent(run, stack)));
+    if (!is_command_line(run_stack_frame(run, stack)) || !f || !site_is_third_party(f)) return false;
+    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+        if (is_command_line(f) && f->function && strcmp(f->function, "<module>") == 0) return false;
+    return true;
 }
 
 void site_add_helper(struct map *helpers, const char *function, const char *file)

@@ -73,7 +73,7 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
         struct site_code code;
         size_t at;
         const bool own = !site_is_library(frame);
-        if (frame->kind != GS_FRAME_PYTHON || (!own && frame->file && strstr(frame->file, "/torch/"))) continue;
+        if (frame->kind != GS_FRAME_PYTHON || (!own && run_path_has(frame->file, "/torch/"))) continue;
         if (!own && frame->function && source_has_any(frame->function, modes, 2)) return true;
         if (!site_open_source(b, frame, &code, &at)) continue;
         for (size_t k = site_code_parent(&code, at); k < code.n; k = site_code_parent(&code, k)) {

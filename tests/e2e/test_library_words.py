@@ -2,6 +2,7 @@
 Stand-ins have the names of the real libraries and allocate in the same way."""
 import re
 import subprocess
+import sys
 
 import pytest
 from conftest import BUILD, ROOT, one_line, thread_sanitized
@@ -14,6 +15,19 @@ import sys
 def make(mib, library=ctypes.CDLL(sys.argv[1])):
     if getattr(library, sys.argv[2])(ctypes.c_size_t(mib << 20)):
         raise MemoryError(mib)
+"""
+COPIES = """
+import ctypes
+def copy():
+    cuda = ctypes.CDLL("libcudart.so.13")
+    n = ctypes.c_size_t(8 << 20)
+    p, host = ctypes.c_void_p(), ctypes.create_string_buffer(8 << 20)
+    cuda.cudaMalloc(ctypes.byref(p), n)
+    for i in range(40):
+        cuda.cudaMemcpyAsync(p, host, n, 1, None)
+        cuda.cudaStreamSynchronize(None)
+        cuda.cudaMemcpyAsync(host, p, n, 2, None)
+        cuda.cudaStreamSynchronize(None)
 """
 
 pytestmark = thread_sanitized("owners follow from native frames, which are off there")
@@ -59,6 +73,16 @@ def test_a_pool_from_which_the_request_did_not_come(recording, library):
     recording.python(script, pool, "memory_pool_take", check=False, SIMCUDA_MEMORY="2GiB", SIMCUDA_CONTEXT="512MiB")
     (oom,) = recording.report()["oom"]
     assert any("PyCUDA held up to 1.17 GiB" in a and "free_held()" in a for a in oom["advice"]), oom["advice"]
+
+
+def test_indexes_beside_the_request(recording, library):
+    """FAISS's memory is no pool whose arrays were freed: the advice names what it is."""
+    own, faiss = library("../../../my/own.so"), library("faiss/libfaiss.so")
+    script = START + "make(800, ctypes.CDLL(sys.argv[3]))\nmake(800)\n"
+    recording.python(script, own, "take", faiss, check=False, SIMCUDA_MEMORY="2GiB", SIMCUDA_CONTEXT="512MiB")
+    (oom,) = recording.report()["oom"]
+    (advice,) = [a for a in oom["advice"] if "FAISS" in a]
+    assert advice.startswith("FAISS held up to 800.00 MiB (temporary memory") and "freed" not in advice
 
 
 def test_a_request_of_the_pool_itself(recording, library):
@@ -119,20 +143,8 @@ for n in range(100):
     assert "states.append(snapshot())" in text and re.search("drop the reference", text), oom["advice"]
 
 
-def test_copies_have_no_pytorch_names(recording):
-    script = """
-import ctypes
-cuda = ctypes.CDLL("libcudart.so.13")
-n = ctypes.c_size_t(8 << 20)
-p, host = ctypes.c_void_p(), ctypes.create_string_buffer(8 << 20)
-cuda.cudaMalloc(ctypes.byref(p), n)
-for i in range(40):
-    cuda.cudaMemcpyAsync(p, host, n, 1, None)
-    cuda.cudaStreamSynchronize(None)
-    cuda.cudaMemcpyAsync(host, p, n, 2, None)
-    cuda.cudaStreamSynchronize(None)
-"""
-    recording.python(script)
+def test_copies_have_plain_names(recording):
+    recording.python(COPIES + "copy()\n")
     text = recording.gpuspy("report", "--full", recording.database).stdout
     assert "copy" in text and not PYTORCH.search(text), text
 
@@ -147,3 +159,34 @@ def test_each_part_that_is_translated_is_an_advice():
     parts = re.findall(r'(?:IDIOM|PATTERN)\("((?:[^"\\]|\\.)*)"', joined(table))
     assert len(parts) > 25
     assert [p for p in parts if p not in sources] == []
+
+
+def test_functions_of_a_command_line_that_a_package_calls(recording, library):
+    """Trainers and thread pools call the program's functions. Of `python -c`, these are in "<string>"."""
+    package = library("trainer/libwork.so").parent
+    (package / "fit.py").write_text("def fit(step):\n    for n in range(3):\n        step(8)\n")
+    code = START + "sys.path.insert(0, sys.argv[3])\nfrom trainer.fit import fit\nfit(make)\n"
+    recording.run(sys.executable, "-c", code, package / "libwork.so", "take", package.parent)
+    (peak,) = [p for p in recording.report()["peak"] if p["layer"] == "device"]
+    lines = {(s["site"]["file"], s["site"]["line"]) for s in peak["by_site"]}
+    assert lines == {("<string>", 1 + next(n for n, line in enumerate(code.splitlines()) if "getattr" in line))}
+
+
+@pytest.mark.parametrize("folder", ["cupy", "torch", "onnxruntime", "xgboost"])
+def test_a_folder_of_the_programs_own(recording, library, folder):
+    """It has a library's name, and contains the program's library and the environment with another one."""
+    packaged = library(f"../../../{folder}/lib/python3.11/site-packages/solver/libsolver.so")
+    own = library(f"../../../{folder}/lib/own.so")
+    script = START + "make(16)\nmake(8, ctypes.CDLL(sys.argv[3]))\n"
+    recording.python(script, packaged, "take", own)
+    (peak,) = [p for p in recording.report()["peak"] if p["layer"] == "device"]
+    assert peak["by_owner"] == {"solver": 16 * MIB, "own.so": 8 * MIB}
+
+
+def test_waits_in_a_folder_with_a_librarys_name(recording, library):
+    """The environment is in a project's folder called faiss: another package's waits are not FAISS's."""
+    package = library("../../../faiss/lib/python3.11/site-packages/solver/libsolver.so").parent
+    (package / "copy.py").write_text(COPIES)
+    recording.python("import sys\nsys.path.insert(0, sys.argv[1])\nfrom solver.copy import copy\ncopy()\n", package.parent)
+    assert recording.report()["sync"]
+    assert "StandardGpuResources" not in report(recording) and "search and add more vectors" not in report(recording)
