@@ -101,7 +101,7 @@ static enum match match_of(struct play *p, uint32_t stack)
         const struct run_frame *frame = run_stack_frame(p->w->run, at);
         if (!is_at(p, frame)) continue;
         const bool graph =
-            !whatif_is_graphless(&p->w->sources, frame) && !site_is_without_gradients(&p->w->sources, stack);
+            !whatif_is_graphless(&p->w->sources, at) && !site_is_without_gradients(&p->w->sources, stack);
         *match = whatif_is_workspace(p->w, stack) ? MATCH_NOT : graph ? MATCH_GRAPH : MATCH_NO_GRAPH;
         break;
     }

@@ -540,8 +540,9 @@ static bool is_new_tensor(const char *value)
     const char *open = value + site_name_length(value), *dot = memrchr(value, '.', (size_t)(open - value));
     const char *name = dot ? dot + 1 : value;
     if (*open != '(' || !dot || !site_closes_at_end(open)) return false;
-    if (strncmp(name, "new_", 4) == 0) return true;
-    return dot - value == 5 && strncmp(value, "torch", 5) == 0 &&
+    const bool method = strncmp(name, "new_", 4) == 0;
+    name += method ? 4 : 0;
+    return (method || (dot - value == 5 && strncmp(value, "torch", 5) == 0)) &&
            ANY_OF(m, makers, COUNT_OF(makers),
                   strlen(*m) == (size_t)(open - name) && strncmp(name, *m, (size_t)(open - name)) == 0);
 }
@@ -562,17 +563,72 @@ static bool is_detached(struct arena *arena, const char *value)
     return site_is_host_value(value, true);
 }
 
-bool whatif_is_graphless(struct site_builder *b, const struct run_frame *frame)
+/* A tensor without a graph gets the graph of y from `z[:8] = y`, `z += y` and `z.copy_(y)`, unless y is detached.
+ * `element`: the tensor is an element of z. */
+static bool is_filled(struct arena *arena, const struct site_code *code, size_t at, const char *name, bool element)
 {
-    struct site_code code;
+    const size_t n = strlen(name);
+    if (strchr(name, '.')) at = code->n; /* an attribute: anywhere in the file */
+    while (at < code->n && !site_code_begins(&code->list[at], "def")) at = site_code_parent(code, at);
+    const size_t to = at < code->n ? site_code_end(code, at) : at;
+    for (size_t i = at < code->n ? at : 0; i < to; i++) {
+        const char *statement = code->list[i].code, *end = statement + n, *value = NULL;
+        struct site_assignment a;
+        if (strncmp(statement, name, n) != 0 || site_is_name_character(*end) || (element && *end != '[')) continue;
+        if (element) end = site_closing(end);
+        if (!site_assignment_of(arena, statement, &a))
+            value = (value = strstr(end, "_(")) ? value + 1 : NULL;
+        else if (a.augmented || memchr(end, '[', strcspn(end, "=")))
+            value = a.value;
+        if (!value) continue;
+        const char first = value[strspn(value, "(-")];
+        if (first != ')' && !isdigit((unsigned char)first) && !is_new_tensor(value) && !site_is_host_value(value, true))
+            return true;
+    }
+    return false;
+}
+
+static bool is_target_filled(struct arena *arena, const struct site_code *code, size_t at)
+{
+    const char *statement = code->list[at].code;
     struct site_assignment assigned;
     struct site_store store;
-    size_t at;
-    if (!site_open_source(b, frame, &code, &at)) return false;
-    const char *statement = code.list[at].code;
+    struct site_names names = {.n = 0}, indexed = {.n = 0};
+    if (site_store_of(arena, statement, &store)) return is_filled(arena, code, at, store.into, true);
+    if (!site_assignment_of(arena, statement, &assigned)) return false;
+    site_targets_of(arena, assigned.targets, &names, &indexed);
+    for (size_t i = 0; i < names.n; i++)
+        if (is_filled(arena, code, at, names.list[i], false)) return true;
+    for (size_t i = 0; i < indexed.n; i++)
+        if (is_filled(arena, code, at, indexed.list[i], true)) return true;
+    return false;
+}
+
+static bool makes_detached(struct arena *arena, const char *statement)
+{
+    struct site_assignment assigned;
+    struct site_store store;
     if (strncmp(statement, "return ", 7) == 0) return is_new_tensor(statement + 7);
-    if (site_store_of(b->arena, statement, &store)) return is_detached(b->arena, store.value);
-    return site_assignment_of(b->arena, statement, &assigned) && is_detached(b->arena, assigned.value);
+    if (site_store_of(arena, statement, &store)) return is_detached(arena, store.value);
+    return site_assignment_of(arena, statement, &assigned) && is_detached(arena, assigned.value);
+}
+
+bool whatif_is_graphless(struct site_builder *b, uint32_t stack)
+{
+    struct site_code code;
+    size_t at;
+    if (!site_open_source(b, run_stack_frame(b->run, stack), &code, &at) ||
+        !makes_detached(b->arena, code.list[at].code))
+        return false;
+    while (strncmp(code.list[at].code, "return ", 7) == 0) { /* the caller may fill what it gets */
+        struct site_code caller;
+        size_t line;
+        if ((stack = run_stack_parent(b->run, stack)) == RUN_NONE) return true;
+        if (!site_open_source(b, run_stack_frame(b->run, stack), &caller, &line)) continue;
+        code = caller;
+        at = line;
+    }
+    return !is_target_filled(b->arena, &code, at);
 }
 
 bool whatif_keeps_graph(struct site_builder *b, uint32_t stack)
@@ -580,7 +636,10 @@ bool whatif_keeps_graph(struct site_builder *b, uint32_t stack)
     struct site_code code;
     size_t at;
     const struct run_frame *f = site_open_innermost(b, stack, &code, &at);
-    return f && !site_is_without_gradients(b, stack) && !whatif_is_graphless(b, f) && !site_backward_follows(b, stack);
+    uint32_t line = stack;
+    while (f && run_stack_frame(b->run, line) != f) line = run_stack_parent(b->run, line);
+    return f && !site_is_without_gradients(b, stack) && !whatif_is_graphless(b, line) &&
+           !site_backward_follows(b, stack);
 }
 
 /* The head of a loop drops the variable of the last turn. */

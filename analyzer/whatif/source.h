@@ -23,8 +23,9 @@ unsigned whatif_source_facts(struct run *run);
 /* Does the program go on after an error of the allocator on this call path: in a try statement that handles it, or in a
  * thread of its own? */
 bool whatif_is_caught(struct site_builder *b, uint32_t stack);
-/* Does the statement of this frame make or store a value that is detached from its graph? */
-bool whatif_is_graphless(struct site_builder *b, const struct run_frame *frame);
+/* Does the statement of the stack's innermost frame make or store a value that is detached from its graph, and that no
+ * statement of the file fills later? */
+bool whatif_is_graphless(struct site_builder *b, uint32_t stack);
 /* May a tensor that the program's line stores keep its graph? backward() frees what a graph holds. */
 bool whatif_keeps_graph(struct site_builder *b, uint32_t stack);
 /* May the program use the tensor when it frees it? A line that allocates again, calls the function again or heads the

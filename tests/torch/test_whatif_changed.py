@@ -235,7 +235,9 @@ for step in range(8):
 
 @pytest.mark.parametrize("output, keeps", [
     ("y * y", True), ("(y * y).sum()", True), ("(y * y).detach()", False), ("torch.rand(3000, 512, device='cuda')", False),
-    ("torch.rand_like(y)", False), ("y.new_zeros(8, 512)", False), ("torch.rand_like(y) * y", True), ("torch.rand(8, 3000, device='cuda') @ y", True)])
+    ("torch.rand_like(y)", False), ("y.new_zeros(8, 512)", False), ("torch.rand_like(y) * y", True), ("torch.rand(8, 3000, device='cuda') @ y", True),
+    ("torch.zeros_like(y)\n    z[:9] = y[:9]", True), ("y.detach() * 0\n    z += y", True), ("torch.empty_like(y)\n    z.copy_(y)", True),
+    ("torch.zeros_like(y)\n    z[:9] = 1\n    z.copy_(y.detach())\n    z.zero_()", False)])
 def test_a_later_tensor_of_the_step_may_keep_what_the_line_makes(once, tmp_path, output, keeps):
     """Its graph saves y: dropping y at the end of the step frees nothing."""
     script = tmp_path / "later.py"
