@@ -116,7 +116,8 @@ static void note_expression(json_t *root, const char *name, const char *from)
 
     for (int depth = 0; *end && !strchr("\r\n#", *end) && (depth > 0 || !strchr(",)]}", *end)); end++)
         depth += strchr("([{", *end) != NULL ? 1 : strchr(")]}", *end) != NULL ? -1 : 0;
-    if (!is_setting(name) || json_object_get(root, name) || json_object_size(root) > NAMES_LIMIT) return;
+    if (!is_setting(name) || strcmp(name, "optimizer") == 0 || strcmp(name, "batch_size") == 0) return; /* of a loop */
+    if (json_object_get(root, name) || json_object_size(root) > NAMES_LIMIT) return;
     json_object_set_new(root, name, json_pack("{s:s%}", "expression in Python", from, (size_t)(end - from)));
 }
 
@@ -208,10 +209,11 @@ static void take_calls(json_t *root, const char *text, bool unsloth)
 
     for (size_t i = 0; i < sizeof trainers / sizeof *trainers; i++)
         if (strstr(text, trainers[i][0]))
-            json_object_set_new(root, "rl",
-                                first && first < strstr(text, trainers[i][0])
-                                    ? json_pack("{s:s}", "expression in Python", "a second training")
-                                    : json_string(trainers[i][1]));
+            json_object_set_new(
+                root, "rl",
+                first && first < strstr(text, trainers[i][0])
+                    ? json_pack("{s:s+}", "expression in Python", trainers[i][1], " of a second training")
+                    : json_string(trainers[i][1]));
     if (whole)
         json_object_del(root, "use_peft");
     else if (strstr(text, "get_peft_model(") || strstr(text, "LoraConfig("))

@@ -120,6 +120,7 @@ static void fill_supervised(json_t *out, json_t *root)
                                            {"data.micro_batch_size_per_gpu", "micro_batch_size"},
                                            {"data.train_batch_size", "global_batch_size"},
                                            {"data.max_length", "max_length"},
+                                           {"engine.ulysses_sequence_parallel_size", "cp_size"},
                                            {"ulysses_sequence_parallel_size", "cp_size"}};
 
     json_object_set_new(out, "max_length", json_integer(1024));
@@ -180,6 +181,9 @@ void estimate_recipe_fill_verl(json_t *root, bool script)
             json_object_set_new(out, "use_distributed_optimizer", json_true());
     } else if (!json_object_get(out, "fsdp"))
         json_object_set_new(out, "fsdp", json_string("fsdp"));
+    const json_t *shards = verl_value(actor, "actor.fsdp_config.fsdp_size");
+    if (json_is_integer(shards) && json_integer_value(shards) <= 0) /* all GPUs */
+        json_object_del(verl_value(actor, "actor.fsdp_config"), "fsdp_size");
     keep_unread(out, root);
     json_object_clear(root);
     json_object_update(root, out);

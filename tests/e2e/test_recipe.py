@@ -869,7 +869,7 @@ def test_the_scripts_of_verl_and_openrlhf(tmp_path, text, more, options, unused)
     ("actor_rollout_ref.actor.fsdp_config.fsdp_size=4 actor_rollout_ref.model.enable_activation_offload=True actor_rollout_ref.model.use_fused_kernels=True", [],
      ["actor_rollout_ref.model.enable_activation_offload", "actor_rollout_ref.model.use_fused_kernels", "actor_rollout_ref.actor.fsdp_config.fsdp_size=4"]),
     ("actor_rollout_ref.model.use_remove_padding=True actor_rollout_ref.actor.optim.lr=1e-6 actor_rollout_ref.actor.fsdp_config.optimizer_offload=True "
-     "actor_rollout_ref.ref.fsdp_config.param_offload=True actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32", [], []),
+     "actor_rollout_ref.actor.fsdp_config.fsdp_size=-1 actor_rollout_ref.ref.fsdp_config.param_offload=True actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32", [], []),
     ("actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=4 +actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_first_pipeline_stage=9 "
      "actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_last_pipeline_stage=1 actor_rollout_ref.actor.megatron.sequence_parallel=False "
      "+actor_rollout_ref.actor.megatron.override_transformer_config.attention_backend=fused", ["--pp=4", "--first-stage-layers=9", "--last-stage-layers=1"], []),
@@ -970,11 +970,12 @@ server = LLM(max_model_len=64)
 @pytest.mark.parametrize("text, has, has_not, unused", [
     (ARGUMENTS, [], ["--batch"], ["per_device_train_batch_size=args.batch_size"]),
     (PLAIN + "optim = None\nargs = dict(optim=optim, num_train_epochs=args.epochs, dataset=load(args.path))", ["--batch=16"], [], []),
+    (PLAIN + "tokens(add_generation_prompt=True)\noptimizer = AdamW(model)\nDataLoader(batch_size=args.size, pin_memory=True)", ["--batch=16"], [], []),
     (PLAIN.replace("size=16", "size=min(4, 8)"), [], ["--batch"], ["per_device_train_batch_size=min(4, 8)"]),
     (PLAIN + "other = TrainingArguments(per_device_train_batch_size=64)", ["--batch=16"], [], ["later per_device_train_batch_size=64"]),
     (WHOLE, ["--precision=bf16", "--seq=4096"], ["--adapter=lora", "--lora-rank=16", "--weights=nf4-double"], ["later max_seq_length=1024"]),
     (PLAIN.replace("import torch\n", "from trl import DPOTrainer\n") + "DPOTrainer()", ["--batch=32"], [], ["the reference model of dpo"]),
-    (PLAIN.replace("import torch\n", "from trl import DPOTrainer, SFTTrainer\n") + "SFTTrainer()\nDPOTrainer()", ["--batch=16"], [], ["rl=a second training"]),
+    (PLAIN.replace("import torch\n", "from trl import DPOTrainer, SFTTrainer\n") + "SFTTrainer()\nDPOTrainer()", ["--batch=16"], [], ["rl=dpo of a second training"]),
     (TRL_4BIT, ["--batch=2", "--seq=1024"], ["--fused-layers", "--chunked-loss"], []),
 ])
 def test_python_that_is_not_only_constants(tmp_path, text, has, has_not, unused):
