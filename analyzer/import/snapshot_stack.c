@@ -5,11 +5,12 @@
 #include <string.h>
 #include <strings.h>
 #include "analyzer/base/text.h"
+#include "schema/source_file.h"
 
 static bool is_python_file(const char *file)
 {
     size_t n = file ? strlen(file) : 0;
-    return n && (file[0] == '<' || (n > 3 && strcmp(file + n - 3, ".py") == 0) ||
+    return n && (file[0] == '<' || gs_source_is_cell(file) || (n > 3 && strcmp(file + n - 3, ".py") == 0) ||
                  (n > 4 && (strcmp(file + n - 4, ".pyx") == 0 || strcmp(file + n - 4, ".pyc") == 0)));
 }
 

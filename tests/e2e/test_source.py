@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 
-from conftest import BUILD
+from conftest import BUILD, ROOT
 from test_views import terminal
 
 PROGRAM = """
@@ -307,6 +307,27 @@ def cell_name(text):
         h = (h ^ int.from_bytes(data[whole:], "little")) * m & low
     h = (h ^ h >> 13) * m & low
     return h ^ h >> 15
+
+
+@pytest.mark.parametrize("number, name", [("", "In [9]"), ("7", "In [3]")])
+def test_marks_of_another_kernel_do_not_number_a_cell(recording, number, name):
+    recording.python(f"""{LEAK}
+import os
+from gpuspy import marks
+path = os.path.abspath(f"ipykernel_{{os.getpid()}}{number}/5.py")
+os.mkdir(os.path.dirname(path))
+with open(path, "w") as file:
+    print("kept.append(step())", "# In [3]", sep=chr(10), file=file)
+exec(compile("kept.append(step())", path, "exec"))
+marks.mark("In [9] runs In [8] again")
+marks.mark("In [8] runs In [3] again")
+""".replace("range(1000)", "range(2)"), PYTHONPATH=f"{ROOT}/python:{ROOT}/pytest-gpuspy")
+    tree = recording.gpuspy("tree", "--json", recording.database).stdout
+    assert f'"{name}"' in tree, tree
+    recording.gpuspy("export", recording.database, "-o", recording.folder / "cell.pickle")
+    recording.gpuspy("import", recording.folder / "cell.pickle", "-o", recording.folder / "cell.db")
+    kind = f"select kind from frames where file = '{name}'"
+    assert "python" in recording.gpuspy("sql", recording.folder / "cell.db", kind).stdout
 
 
 def as_notebook(text, listed, count=None):
