@@ -47,19 +47,19 @@ LIST(run_levels, run_level, levels)
 LIST(run_removed_scopes, run_removed_scope, removed_scopes)
 LIST(run_removed_lows, run_removed_low, removed_lows)
 
-static bool precedes(const struct run_process *a, const struct run_process *b)
+static bool precedes_by_rank(const struct run_process *a, const struct run_process *b)
 {
     return a->rank != b->rank ? a->rank < b->rank : a->pid != b->pid ? a->pid < b->pid : a < b;
 }
 
 /* In order of ranks; NULL after the last. */
-static const struct run_process *next_process(const struct run *run, const struct run_process *after)
+static const struct run_process *find_next_rank(const struct run *run, const struct run_process *after)
 {
     const struct run_process *next = NULL;
 
     for (size_t i = 0; i < run->processes_n; i++) {
         const struct run_process *p = &run->processes[i];
-        if ((!after || precedes(after, p)) && (!next || precedes(p, next))) next = p;
+        if ((!after || precedes_by_rank(after, p)) && (!next || precedes_by_rank(p, next))) next = p;
     }
     return next;
 }
@@ -68,9 +68,9 @@ void run_list_processes(const struct run *run, char *out, size_t size)
 {
     enum { LISTED = 16 };
     size_t at = (size_t)snprintf(out, size, "%s", run->processes_n == 1 ? "process" : "processes");
-    const struct run_process *p = next_process(run, NULL);
+    const struct run_process *p = find_next_rank(run, NULL);
 
-    for (size_t i = 0; p && i < LISTED && at < size; i++, p = next_process(run, p)) {
+    for (size_t i = 0; p && i < LISTED && at < size; i++, p = find_next_rank(run, p)) {
         at += (size_t)snprintf(out + at, size - at, "%s %u", i ? "," : "", p->pid);
         if (p->rank != RUN_UNKNOWN && at < size)
             at += (size_t)snprintf(out + at, size - at, " (rank %lld)", (long long)p->rank);

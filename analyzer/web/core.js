@@ -89,7 +89,7 @@ var gpuspyPage = (function () {
         if (hash === written || (!hash && !location.hash.includes("="))) return;
         written = hash;
         /* A page opened from a file may not be allowed to do this; the page works without it. */
-        try { history.replaceState(null, "", hash || location.pathname + location.search); } catch (e) { /* as said */ }
+        try { history.replaceState(null, "", hash || location.pathname + location.search); } catch (e) { /* without the link */ }
     }
 
     function draw() {
@@ -157,9 +157,9 @@ var gpuspyPage = (function () {
 
     page.categories = [
         "parameters", "optimizer_state", "kv_cache", "gradients", "inputs", "activations", "workspaces", "temporaries", "unknown",
-    ]; /* from what stays to what is temporary: the order of the stack */
+    ]; /* the order of the bands: from memory that stays to temporary memory */
 
-    /* Of the chosen process, device and layer; null if nothing was recorded. */
+    /* The series of the chosen process, device and layer; null if nothing was recorded. */
     page.series = function () {
         const place = page.places[page.state.place];
         return place ? page.model.series[place.layers[page.state.layer]] || null : null;
@@ -176,14 +176,14 @@ var gpuspyPage = (function () {
     page.peakIndex = series => series.peak;
     /* A profile, or a snapshot without a history, shows one moment, and the peak is not known. */
     page.isMoment = function () { return (page.report.run.lacks || []).includes("history"); };
-    /* What marks the recording's ranges, as in the terminal. */
+    /* The word for the recording's ranges, as in the terminal. */
     page.rangeWord = function () {
         const {run} = page.report;
         return run.imported && !(run.lacks || []).includes("tensors") ? "record_function" : "NVTX";
     };
     page.device = function (index) { return page.report.devices.find(d => d.index === index) || null; };
     page.processOf = function (place) { return page.report.run.processes[place.process] || {}; };
-    /* What came of a failure: a program that handles it and one that ends may look the same, as in the terminal. */
+    /* What the program did after a failure; what it did may be unknown, as in the terminal. */
     page.outcome = oom =>
         oom.outcome === "unknown" ? "perhaps handled" : oom.outcome === "retried" ? "retried" : oom.fatal ? "fatal" : "handled";
     /* Is an entry of the report about that process and device? */
@@ -209,7 +209,7 @@ var gpuspyPage = (function () {
         const highest = place => Math.max(...Object.values(place.layers).map(
             index => page.model.series[index].high.reduce((most, bytes) => Math.max(most, bytes), 0)));
         const all = Array.from(found.values()), most = Math.max(...all.map(highest));
-        const counts = place => place.device >= 0 || highest(place) >= most / 1000; /* 8 bytes of pinned memory do not */
+        const counts = place => place.device >= 0 || highest(place) >= most / 1000; /* not 8 bytes of pinned memory */
         page.places = all.filter(counts).sort((a, b) =>
             rank(a) - rank(b) || a.process - b.process || (a.device < 0) - (b.device < 0) || a.device - b.device);
     }

@@ -4,7 +4,7 @@
     const sorts = new Map(), whole = new Set();
 
     /* columns: [{key, words, n: right aligned, value(row): sorted by, null not; cell(row): text or node; class}];
-     * text(row): what the filter looks at; sort: the column at first; limit: rows at first. */
+     * text(row): what the filter searches; sort: the column at first; limit: rows at first. */
     page.table = function (node, {id, columns, rows, sort, limit, text, empty}) {
         const {make} = page, query = page.state.query.trim();
         const order = sorts.get(id) || {key: sort, down: true};

@@ -10,8 +10,8 @@
  *                    high, low: the most and the least live in it; bytes
  *                    lines: [{ index, stack, category, label, site, merged, place }] }]
  *                 merged: so many call paths; place: all of this line of code, null; stack: the calls they share
- *                 Of a bucket that has no event of the series `high` stays what it was before.
- *   m.at(series, i)        [{ line, bytes, count }] live at time[i], heaviest first; sums to high[i]
+ *                 If a bucket has no event of the series, `high` stays what it was before.
+ *   m.at(series, i)        [{ line, bytes, count }] live at time[i], largest first; sums to high[i]
  *   m.index(series, t)     the bucket whose moment is the last one not after t seconds; 0 before all
  *   m.stacked(series, "category" | "site" | "line", top)
  *                          { keys: [text], values: [Float64Array(n)], others: the last is all the rest }; sums to
@@ -34,7 +34,7 @@
  *                    segments: [{ address, bytes, owner: "torch" | "direct" | null, pool, private, stream,
  *                    expandable, stack, blocks: [{ offset, bytes, stack, category, pending, merged,
  *                    allocated, lived }] }] }]     seconds, of the largest; lived null: to the end
- *                 index: in m.report.peak or .oom; stack of a segment: who took it from CUDA
+ *                 index: in m.report.peak or .oom; stack of a segment: the call that allocated it from CUDA
  */
 "use strict";
 function gpuspyModel(data) {
@@ -186,8 +186,8 @@ function gpuspyModel(data) {
   }
   m.series = data.series.map(seriesOf);
 
-  /* changes: a bucket each, the number of lines that differ from the bucket before, and of each its number
-   * (from the one before), bytes and blocks, as differences. Decoded when first asked for. */
+  /* changes: for each bucket, how many lines differ from the bucket before; for each of these, its number (as the
+   * difference from the previous one), its bytes and its blocks (as differences). Decoded on first use. */
   const decoded = [];
   function changesOf(s) {
     let c = decoded[s.index];
@@ -210,8 +210,8 @@ function gpuspyModel(data) {
     return c;
   }
 
-  /* At the peak every block's category is known as the report has it, which a stream of them cannot know:
-   * there, the lines are told anew. */
+  /* At the peak, the categories are those of the report, which a stream of events does not have: the lines of that
+   * bucket are stored in full. */
   function exactOf(d) {
     if (!d.exact) {
       return null;
@@ -313,8 +313,8 @@ function gpuspyModel(data) {
     return singlesOf(s).filter((b) => b.from <= ns && ns < b.to).sort((a, b) => b.bytes - a.bytes);
   };
 
-  /* What is too small for a line of its own is told apart at the peak alone: it is always of "others", or the stack
-   * would jump there. */
+  /* Only at the peak are lines distinguished that are too small for a line of their own. They always belong to "others",
+   * or the stack would jump there. */
   const SMALL = "\0";
   const keyOf = { category: (l) => l.category, site: (l) => (l.merged && l.stack < 0 && !l.place ? SMALL : l.site),
     line: (l) => l.index };

@@ -79,7 +79,7 @@
     const right = (series, i) => (i + 1 < series.n ? chart.x(series.start[i + 1]) : chart.x(chart.full(series)[1]));
 
     /* Pixels of a column. Where steps are narrower than a few pixels, a column holds two whole ones, so that each shows
-     * what a step needs and not what part of it fell there. */
+     * what a whole step needs. */
     function wide(series) {
         const steps = page.lanes.of(series).steps, starts = steps && steps.starts;
         const step = starts

@@ -10,7 +10,7 @@
         const python = frames.filter(f => !page.isNative(f));
         let path = mode !== "native" && python.length ? python : frames;
         if (mode === "yours") {
-            /* Of what PyTorch and Python do internally, only the entry. */
+            /* Of PyTorch's and Python's internal calls, only the outermost. */
             const rest = path.filter(f => !page.isGlue(f)),
                   own = rest.filter((f, i) => !page.isPlumbing(f) || (i > 0 && !page.isPlumbing(rest[i - 1])));
             if (own.length) path = own;
@@ -126,7 +126,7 @@
             let x = at.x;
             for (const child of at.node.list) {
                 const wide = (child.value / at.node.value) * at.width;
-                if (wide < THIN) break; /* the rest is smaller still */
+                if (wide < THIN) break; /* the rest is smaller */
                 todo.push({node: child, x, width: wide});
                 x += wide;
             }

@@ -159,10 +159,10 @@
             ],
             title: page.whole(once ? page.bytes(peak.bytes) + of + " live" + place
                                    : "Peak " + page.bytes(peak.bytes) + of + place + ", at " + page.seconds(peak.time_s)),
-            more: hint ? [hint] : tensor && tensor !== peak && once ? ["Tensors: " + page.bytes(tensor.bytes) + ", in " + page.plural(tensor.count, "block") + "."]
-                                   : tensor && tensor !== peak ? ["Tensors peaked at " + page.bytes(tensor.bytes) + " at " +
-                page.seconds(tensor.time_s) + ", in " + page.plural(tensor.count, "block") + "."]
-                                            : [],
+            more: hint ? [hint] : tensor && tensor !== peak
+                ? [page.whole("Tensors" + (once ? ": " : " peaked at ") + page.bytes(tensor.bytes) +
+                      (once ? "" : " at " + page.seconds(tensor.time_s)) + ", in " + page.plural(tensor.count, "block") + ".")]
+                : [],
         };
     }
 

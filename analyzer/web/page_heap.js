@@ -36,8 +36,8 @@
         empty: (a, b) => b.bytes - b.used - (a.bytes - a.used) || a.segment.address - b.segment.address,
     };
 
-    /* Bytes a row: a power of two with which the whole takes about so many rows; more, if then the largest segment
-     * is a row of its own and some rows remain. */
+    /* Bytes per row: the power of two with which the map takes about so many rows. It is larger if the largest segment
+     * then fits into one row and some rows remain. */
     function rowBytes(all, largest, zoom) {
         const power = bytes => Math.pow(2, Math.ceil(Math.log2(Math.max(bytes, 1))));
         const wanted = power(all / ROWS), alone = power(largest),

@@ -165,8 +165,8 @@
         }
         if (event.pointerType === "touch") leave();
     }
-    /* The wheel zooms, but a page that is being scrolled goes on under the pointer; and so it does where nothing is
-     * left to zoom out of. */
+    /* The wheel zooms. But it scrolls the page while the page is being scrolled, and if the chart already shows the whole
+     * run. */
     function wheel(event) {
         if (event.timeStamp - pageScrolled < 250 && !event.ctrlKey) { pageScrolled = event.timeStamp; return; }
         const across = Math.abs(event.deltaX) > Math.abs(event.deltaY);
@@ -341,7 +341,7 @@
         addEventListener("wheel", event => {
             if (!plot.contains(event.target)) pageScrolled = event.timeStamp;
         }, {passive: true});
-        addEventListener("scroll", page.tipOff, {passive: true}); /* what it belongs to moves away below it */
+        addEventListener("scroll", page.tipOff, {passive: true}); /* the chart moves away below it */
         brushOverview(page.byId("overview").querySelector("canvas"));
         page.byId("plot-help").textContent = matchMedia("(pointer: coarse)").matches
             ? "Tap a band to see its lines at that moment, or above the bands to see all lines. Pinch to zoom, or drag in the strip below."

@@ -63,7 +63,7 @@
             c.arc(x, y, 2.5, 0, 7); c.fill();
         }
     }
-    const FEW = 4; /* failures, each of which gets a line; of more, those that the program did not survive */
+    const FEW = 4; /* up to so many failures get a line each; of more, only the fatal ones */
     lanes.lined = function (events) {
         const failures = events.filter(e => e.kind === "oom");
         return failures.length <= FEW ? failures : failures.filter(e => e.fatal);

@@ -66,7 +66,7 @@
         value: row => row.layer,
         cell: row => ({tensor: "tensors", device: "CUDA allocations"}[row.layer] || page.layerWords(row.layer).toLowerCase())
     };
-    /* As in the terminal: a number is of lines that each step calls. */
+    /* Calls per step, or the phase of lines that not every step calls, as in the terminal. */
     const pace = numeric("calls_per_step", "per step",
         (v, row) => (v === null || v === undefined || (row.phase && row.phase !== "step" && row.phase !== "logging")
                 ? (row.phase ? page.clean(row.phase) : "")
@@ -101,7 +101,7 @@
     });
     const how = row => [row.graph ? "lines of one forward pass grow together; whether an autograd graph keeps them is unknown" : "",
         row.jumps ? "in " + page.plural(row.jumps, "jump") + ", not with each step" : ""].filter(Boolean).join("; ");
-    /* After the last allocation, the tear-down frees: the process's own end says nothing about the allocator. */
+    /* Measured after the last allocation: at the very end, the process frees everything as it exits. */
     const allocatorMoments = {oom: "out of memory", end: "last allocation"};
     const allocatorRows = () => page.report.allocator.flatMap(state => {
         const at = {moment: state.moment, device: state.device, pid: state.pid, rank: state.rank};
@@ -322,7 +322,7 @@
         },
     ];
 
-    /* All of a row that can be read, and its whole paths. */
+    /* What the filter searches: the text of a row, and its whole paths. */
     function text(table) {
         return row => {
             if (row.searched === undefined) {

@@ -8,7 +8,7 @@
     const shades = {fits: "good", tight: "warn", does_not_fit: "bad"};
     const tag = (verdict, before) => make("span", {class: "tag " + shades[verdict], title: e.verdicts[verdict].words + ": " + e.verdicts[verdict].meaning},
         (before ? before + ": " : "") + e.verdicts[verdict].words);
-    if (e.plan.decodes === false) { /* no token after token: one pass */
+    if (e.plan.decodes === false) { /* the model makes one pass, and no tokens one after the other */
         phaseName.prefill = "Forward pass";
         delete phaseName.decode;
     }
