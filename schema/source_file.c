@@ -65,12 +65,19 @@ static bool is_compiled(const char *file)
            strcmp(name + HASH, ".py") == 0 && strncmp(slash - 3, (const char[]){'/', name[1], name[2], 0}, 3) == 0;
 }
 
+static bool is_numbered(const char *name, const char *before, const char *after)
+{
+    const size_t length = strlen(before);
+    if (strncmp(name, before, length) != 0) return false;
+    const size_t digits = strspn(name + length, "0123456789");
+    return digits > 0 && strcmp(name + length + digits, after) == 0;
+}
+
 bool gs_source_is_cell(const char *file)
 {
     static const char digits[] = "0123456789", kernel[] = "/ipykernel_", colab[] = "/ipython-input-";
-    static const char *const names[] = {"<ipython-input-", "<cell", "In [", "cell "}; /* the last two: run/notebook.c */
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strncmp(file, names[i], strlen(names[i])) == 0) return true;
+    if (strncmp(file, "<ipython-input-", 15) == 0 || strncmp(file, "<cell", 5) == 0) return true;
+    if (is_numbered(file, "In [", "]") || is_numbered(file, "cell ", "")) return true; /* names of run/cell_names.c */
     const char *p = strstr(file, kernel);
     if (p) {
         p += strlen(kernel);
