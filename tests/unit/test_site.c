@@ -5,6 +5,7 @@
 #include "analyzer/site/site.h"
 #include "analyzer/site/source_pairs.h"
 #include "analyzer/allocator/heap_map.h"
+#include "schema/source_file.h"
 
 static void test_library_files(void **state)
 {
@@ -591,8 +592,38 @@ static void test_holes(void **state)
     assert_int_equal(m.segments, 0);
 }
 
-CASES(test_library_files, test_the_users_line, test_each_list_has_its_own_via, test_a_packages_line,
-      test_generated_methods, test_only_a_library, test_native_only, test_callers_of_a_helper_are_distinguished,
-      test_a_recursive_function_is_the_place, test_a_function_that_few_call_is_the_place, test_finalisers,
-      test_interpreter_exit, test_autograd, test_inlined_calls_do_not_hide_a_function, test_statements_that_make_pairs,
+static void test_cells_of_notebooks(void **state)
+{
+    (void)state;
+    static const char *const cells[] = {"/tmp/ipykernel_12/3456.py", "/tmp/ipython-input-3-4282502808.py",
+                                        "<ipython-input-3-a1b2>", "In [12]", "cell 3"};
+    static const char *const files[] = {"cell model.py", "cell 3.py", "In [5].py",      "In [x]",
+                                        "In []",         "cell ",     "/home/u/cell 3", "cells.py"};
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) assert_true(gs_source_is_cell(cells[i]));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) assert_false(gs_source_is_cell(files[i]));
+}
+
+static void test_folders_with_a_librarys_name(void **state)
+{
+    (void)state;
+    static const char *const within[] = {"/envs/jax/lib/python3.11/site-packages/torch/optim/adam.py",
+                                         "/usr/lib/python3/dist-packages/torch/optim/adam.py",
+                                         "/home/u/pytorch/torch/optim/adam.py"};
+    static const char *const elsewhere[] = {"/envs/torch/optim/lib/python3.11/threading.py",
+                                            "/envs/torch/optim/lib/python3.11/site-packages/jax/x.py",
+                                            "/w/torch/optim/site-packages/a/site-packages/b.py",
+                                            "/torch/op",
+                                            "",
+                                            NULL};
+    for (size_t i = 0; i < sizeof within / sizeof *within; i++) assert_true(run_path_has(within[i], "/torch/optim/"));
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        assert_false(run_path_has(elsewhere[i], "/torch/optim/"));
+    assert_true(run_path_has("/envs/x/lib/python3.11/copy.py", "/copy.py"));
+}
+
+CASES(test_library_files, test_cells_of_notebooks, test_folders_with_a_librarys_name, test_the_users_line,
+      test_each_list_has_its_own_via, test_a_packages_line, test_generated_methods, test_only_a_library,
+      test_native_only, test_callers_of_a_helper_are_distinguished, test_a_recursive_function_is_the_place,
+      test_a_function_that_few_call_is_the_place, test_finalisers, test_interpreter_exit, test_autograd,
+      test_inlined_calls_do_not_hide_a_function, test_statements_that_make_pairs,
       test_statements_that_make_large_results, test_holes)
