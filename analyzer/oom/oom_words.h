@@ -114,9 +114,6 @@ bool oom_keeps_optimizers(const struct oom_facts *f);
  * printed before. */
 void oom_explain_pinned(struct oom_words *w);
 void oom_explain_oversized(struct oom_words *w);
-/* Most of the live memory is blocks of one line that are all live; without PyTorch, a few that a statement stores.
- * NULL: no such line is known. */
-const char *oom_stored_text(struct oom_words *w);
 void oom_explain_driver_fragmentation(struct oom_words *w);
 bool oom_stays_refused(const struct oom_facts *f);
 void oom_explain_cap(struct oom_words *w);

@@ -84,7 +84,9 @@ static bool copies_rows(const struct oom_words *w)
     return copies;
 }
 
-const char *oom_stored_text(struct oom_words *w)
+/* Most of the live memory is blocks of one line that are all live; without PyTorch, a few that a statement stores.
+ * NULL: no such line is known. */
+static const char *stored_blocks_text(struct oom_words *w)
 {
     enum { STORED = 128 };
     const struct oom_facts *f = w->f;
@@ -634,7 +636,7 @@ void oom_advise_otherwise(const struct oom_sight *s, bool training)
         model && (training ? !trained && s->phase == OOM_ELSEWHERE : oom_never_trains(s->b, s->f->stack));
     const bool pass = s->f->layer == RUN_SERIES_TENSOR && (s->phase == OOM_FORWARD || s->phase == OOM_BACKWARD) &&
                       !site_repeats_input(s->b, s->of[RESULT_CATEGORY_ACTIVATIONS].heaviest);
-    const char *stored = oom_stored_text(&(struct oom_words){.b = s->b, .f = s->f, .v = s->v});
+    const char *stored = stored_blocks_text(&(struct oom_words){.b = s->b, .f = s->f, .v = s->v});
     const char *library = oom_library_advice(s->b, s->f->stack)
                               ?: question_pool_beside(s->b, s->v->process, s->v->device, s->f->stack, s->f->live / 2);
     const char *text = serves    ? "load the weights in 16 bits or fewer (dtype=torch.bfloat16, a quantized "
