@@ -181,7 +181,7 @@ static void gather_ranges(void *self, const struct run_lifetime *life)
     }
 }
 
-static void count_late(void *self, const struct run_lifetime *life)
+static void count_late_blocks(void *self, const struct run_lifetime *life)
 {
     struct ranges *r = self;
     if (life->location >= r->history_n) return;
@@ -242,7 +242,7 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
         struct span *span = SITE_REACH(r.spans, c->live[i].location, r.spans_cap);
         span->mean = span->ranks / (double)c->live[i].count;
     }
-    run_each_live(o->b->run, count_late, &r);
+    run_each_live(o->b->run, count_late_blocks, &r);
     for (size_t i = 0; i < c->live_n; i++) {
         const struct span *span = SITE_REACH(r.spans, c->live[i].location, r.spans_cap);
         c->live[i].first_ns = span->first_ns;

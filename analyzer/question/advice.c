@@ -124,7 +124,7 @@ static bool grows_by_steps(const struct result_growth *g)
 }
 
 /* What all lines that grow on the device of this one add to it per step. */
-static double growth_per_step(const struct result_report *r, const struct result_growth *of)
+static double device_growth_per_step(const struct result_report *r, const struct result_growth *of)
 {
     double bytes = 0;
     EACH_IN (g, r->growth)
@@ -148,7 +148,7 @@ static const char *steps_to_full(struct advices *a, const struct result_growth *
                                 (m->other_bytes == RUN_UNKNOWN ? 0 : m->other_bytes);
         const int64_t left = m->free_bytes == RUN_UNKNOWN ? m->total_bytes - m->live_bytes - outside : m->free_bytes;
         const double since = grown_s > 0 ? (double)g->steps * fmax(0, end_s - m->time_s) / grown_s : 0,
-                     steps = (double)left / growth_per_step(r, g) - since;
+                     steps = (double)left / device_growth_per_step(r, g) - since;
         if (steps >= 1.5 && steps < FAR)
             return arena_printf(a->b->arena, ", GPU %d full after about %s more steps", g->device,
                                 UNITS_COUNT((uint64_t)(steps + 0.5)));
