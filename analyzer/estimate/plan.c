@@ -269,8 +269,8 @@ static bool check_adapters(const struct plan *p, char why[WHY])
         return REJECT("--modules-to-save: without adapters all layers are trained; add --adapter lora");
     if (p->adapter != PLAN_ADAPTER_NONE && p->ema)
         return REJECT("--ema averages all weights, but with --adapter they are frozen; leave out one");
-    if (p->frozen == PLAN_FROZEN_TEXT && p->model->shape.tower == MODEL_TOWER_NONE)
-        return REJECT("--frozen: the model has no image tower; with the text part frozen nothing is trained");
+    if (p->frozen != PLAN_FROZEN_NONE && p->model->shape.tower == MODEL_TOWER_NONE)
+        return REJECT("--frozen: the model has no image tower; leave it out");
     if (!p->inference && p->weights && p->adapter == PLAN_ADAPTER_NONE)
         return REJECT("--weights applies to frozen weights; give --precision instead, or add --adapter lora");
     return false;

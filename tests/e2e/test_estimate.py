@@ -1849,8 +1849,13 @@ def test_a_model_that_states_its_output_layer_is_not_changed(model, option):
     assert option in one_line(gpuspy("estimate", *model, option), 2)
 
 
+@pytest.mark.parametrize("words", ["llama-3.2-1b --frozen tower", "llama-3.2-1b --frozen tower --adapter lora", "whisper-large-v3 --frozen text"])
+def test_frozen_needs_an_image_tower(words):
+    assert "the model has no image tower" in one_line(gpuspy("estimate", "--model", *words.split()), 2)
+
+
 @pytest.mark.parametrize("words, options", [
-    ("llama-3.2-1b --precision bf16 --batch 2 --seq 512 --sharding fsdp --gpus 8 --no-reentrant --frozen tower --chunked-loss", "--no-reentrant, --frozen"),
+    ("llama-3.2-1b --precision bf16 --batch 2 --seq 512 --sharding fsdp --gpus 8 --no-reentrant --chunked-loss", "--no-reentrant"),
     ("llama-3.2-1b --precision bf16 --batch 2 --seq 512 --checkpointing selective --sharding zero3 --gpus 8", "--checkpointing"),
     ("llama-3.2-1b --precision bf16 --batch 2 --seq 512 --inference --optimizer sgd --kv-cache fp8", "--optimizer"),
     ("flux.1-dev --inference --precision bf16 --image 512 --kv-cache fp8 --text-weights nf4", "--kv-cache"),
