@@ -17,7 +17,7 @@ static bool is_name_char(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* Behind the string that begins at `at`, which may have three quotes on each side. */
+/* The end of the string that begins at `at`, which may have three quotes on each side. */
 static const char *string_end(const char *at)
 {
     const char quote = *at;
@@ -46,7 +46,7 @@ static json_t *text_of_string(const char *at, const char *end)
     return end - at >= 2 && end[-1] == *at ? json_stringn(at + 1, (size_t)(end - at) - 2) : NULL;
 }
 
-/* A constant, or a name that has one; moves `at` behind it. NULL: anything else. */
+/* A constant, or a name that has one; moves `at` past it. NULL: it is neither. */
 static json_t *read_constant(const char **at, const json_t *known)
 {
     const char *from = *at;

@@ -74,7 +74,7 @@ static bool is_cell_frame(const struct run_frame *f)
 }
 
 /* How many lines a magic's code is below the line that it is called from. IPython compiles it under a name of its own,
- * or as a cell of its own. -1: it is no magic's code. */
+ * or as a cell of its own. -1: it is not the code of a magic. */
 static int lines_below_magic(const struct run_frame *f)
 {
     if (f->kind != GS_FRAME_PYTHON || !f->file || !f->function || f->function[0] != '<') return -1;

@@ -61,7 +61,7 @@ static size_t count_settings(const struct view_whatif *w)
     return n;
 }
 
-/* A setting that saves less than a hundredth is no reason to change it. */
+/* A setting helps only if it saves at least 1 %. */
 static bool does_scenario_help(const struct whatif_scenario *s, const struct whatif_outcome *recorded)
 {
     const struct whatif_outcome *o = &s->outcome;

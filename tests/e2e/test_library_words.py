@@ -76,7 +76,7 @@ def test_a_pool_from_which_the_request_did_not_come(recording, library):
 
 
 def test_indexes_beside_the_request(recording, library):
-    """FAISS's memory is no pool whose arrays were freed: the advice names what it is."""
+    """FAISS's memory is not a pool whose arrays were freed: the advice names what it is."""
     own, faiss = library("../../../my/own.so"), library("faiss/libfaiss.so")
     script = START + "make(800, ctypes.CDLL(sys.argv[3]))\nmake(800)\n"
     recording.python(script, own, "take", faiss, check=False, SIMCUDA_MEMORY="2GiB", SIMCUDA_CONTEXT="512MiB")
@@ -125,7 +125,7 @@ raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : /onnxruntime_src/onnxruntime
 
 
 def test_blocks_that_a_statement_stores(recording, library):
-    """Too few to be certain that these are no layers of one pass: the advice names both."""
+    """Too few to be certain that these are not layers of one pass: the advice names both."""
     package = library("taichi/libtaichi.so").parent
     (package / "make.py").write_text(START.replace("sys.argv[1]", repr(str(package / "libtaichi.so"))) + "    return [mib]\n")
     script = """import sys
