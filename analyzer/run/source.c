@@ -136,7 +136,7 @@ static void take_cell_count(struct run_source_text *text)
 static void from_notebook(struct run *run, struct run_source_file *f)
 {
     const bool cells = strstr(f->file, "/ipykernel_") != NULL;
-    take_cell_count(&f->text);
+    if (gs_source_is_cell(f->file)) take_cell_count(&f->text);
     for (size_t i = 0; cells && i < run->processes_n && !f->text.cell; i++) {
         const struct run_process *p = &run->processes[i];
         const struct run_cell *cell =

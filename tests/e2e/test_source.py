@@ -330,6 +330,14 @@ marks.mark("In [8] runs In [3] again")
     assert "python" in recording.gpuspy("sql", recording.folder / "cell.db", kind).stdout
 
 
+def test_the_last_line_of_a_script_is_not_the_number_of_a_cell(recording):
+    recording.python(LEAK.split("def step")[0] + """for n in range(100):
+    kept.append(lib.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(16 << 20)))
+# In [5]
+""", SIMCUDA_MEMORY="1GiB")
+    assert "# In [5]" in recording.gpuspy("report", "--full", recording.database).stdout
+
+
 def as_notebook(text, listed, count=None):
     source = text.splitlines(keepends=True) if listed else text
     cells = [{"cell_type": "markdown", "source": text}, {"cell_type": "code", "source": "x = 1", "execution_count": count},
