@@ -61,8 +61,7 @@ static bool is_flush_native(struct allocator_flushes *f, uint32_t stack)
 
 static bool is_flush_stack(struct allocator_flushes *f, uint32_t stack, bool python)
 {
-    const struct run_frame *frame;
-    for (; (frame = run_stack_frame(f->b->run, stack)) != NULL; stack = run_stack_parent(f->b->run, stack))
+    RUN_EACH_FRAME (frame, f->b->run, stack)
         if ((frame->kind == GS_FRAME_PYTHON) == python && (python ? is_flush_python(frame) : is_flush_native(f, stack)))
             return true;
     return false;

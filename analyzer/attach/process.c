@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "analyzer/base/text.h"
+#include "analyzer/base/each.h"
 #include "schema/spool.h"
 
 static bool refuse_process(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -318,9 +319,7 @@ bool attach_process_spares(pid_t pid, pid_t tid)
     if (read_process_file(path, text, sizeof text) <= 0 || strncmp(text, "gpuspy-", 7) == 0) return true;
     snprintf(path, sizeof path, "/proc/%d/task/%d/syscall", (int)pid, (int)tid);
     if (read_process_file(path, text, sizeof text) <= 0) return false;
-    for (size_t i = 0; text[0] >= '0' && text[0] <= '9' && i < sizeof interrupted / sizeof *interrupted; i++)
-        if (atol(text) == interrupted[i]) return true;
-    return false;
+    return text[0] >= '0' && text[0] <= '9' && ANY_OF(p, interrupted, COUNT_OF(interrupted), atol(text) == *p);
 }
 
 uintptr_t attach_process_stack_floor(pid_t pid, uintptr_t sp, uintptr_t thread)

@@ -172,9 +172,7 @@ static int lacking_columns(const struct text_table *t, const struct text_table_r
 
 static bool is_item_too_wide(const struct text_table *t, int n, int room)
 {
-    EACH (row, t->rows, t->n)
-        if (!is_only_last_cell(row, n) && lacking_columns(t, row, room) > 0) return true;
-    return false;
+    return ANY_OF(row, t->rows, t->n, !is_only_last_cell(row, n) && lacking_columns(t, row, room) > 0);
 }
 
 /* Rows with nothing but their last cell begin so much further left. */

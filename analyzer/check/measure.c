@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/step/cadence.h"
-#include "analyzer/question/question.h"
 #include "analyzer/step/step.h"
 #include "analyzer/base/each.h"
 #include "analyzer/base/units.h"

@@ -15,7 +15,6 @@
 #include "analyzer/top/find.h"
 #include "schema/attach.h"
 #include "schema/shell_word.h"
-#include "schema/store.h"
 
 struct settings {
     struct launch_recording recording;

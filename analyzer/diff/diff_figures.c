@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 #include "analyzer/step/step.h"
-#include "analyzer/oom/oom.h"
 
 static const double worth = 1 << 20;
 

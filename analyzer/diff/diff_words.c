@@ -6,7 +6,6 @@
 #include "analyzer/site/site.h"
 #include "analyzer/base/each.h"
 #include "analyzer/base/units.h"
-#include "analyzer/oom/oom.h"
 
 static const double steady = 0.0005; /* smaller changes of the total are not mentioned */
 

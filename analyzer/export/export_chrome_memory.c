@@ -5,7 +5,6 @@
 #include <string.h>
 #include "analyzer/category/category_use.h"
 #include "analyzer/export/export_chrome.h"
-#include "analyzer/question/question.h"
 #include "analyzer/base/sort.h"
 #include "schema/event.h"
 

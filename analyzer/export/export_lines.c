@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/export/export_tables.h"
-#include "analyzer/question/question.h"
 #include "analyzer/site/site.h"
 #include "analyzer/question/wait.h"
 #include "analyzer/run/words.h"

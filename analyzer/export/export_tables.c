@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include "analyzer/base/output.h"
 #include "analyzer/step/step.h"
-#include "analyzer/oom/oom.h"
 #include "schema/event.h"
 
 enum { OOMS_MOST = 1000 };

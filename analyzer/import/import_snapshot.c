@@ -6,7 +6,6 @@
  * rounded up to 512 bytes, which is what the allocator does by default, and what snapshot_layout.c adds. */
 #include "analyzer/import/import_snapshot.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

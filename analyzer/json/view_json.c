@@ -6,7 +6,6 @@
 #include "analyzer/json/json_parts.h"
 #include "analyzer/run/words.h"
 #include "analyzer/json/view_json.h"
-#include "analyzer/oom/oom.h"
 
 #include <string.h>
 

@@ -106,9 +106,7 @@ bool model_config_names_denoiser(const char *text)
 {
     const char *class = strstr(text, "\"_class_name\"");
 
-    for (size_t i = 0; class && i < MODEL_DENOISERS_N; i++)
-        if (strstr(class, classes[i])) return true;
-    return false;
+    return class && ANY_OF(c, classes, MODEL_DENOISERS_N, strstr(class, *c));
 }
 
 static bool read_truth(const struct model_reading *r, const char *key, bool absent)

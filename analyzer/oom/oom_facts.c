@@ -149,10 +149,8 @@ static bool is_forward(const struct run_frame *frame)
 
 bool oom_is_in_pass(const struct run *run, uint32_t stack)
 {
-    const struct run_frame *frame;
-    for (uint32_t s = stack; (frame = run_stack_frame(run, s)) != NULL; s = run_stack_parent(run, s))
-        if (frame->kind == GS_FRAME_PYTHON && is_forward(frame)) return true;
-    return run_stack_is_in(run, stack, NULL, "_call_impl") ||
+    return RUN_ANY_FRAME(f, run, stack, f->kind == GS_FRAME_PYTHON && is_forward(f)) ||
+           run_stack_is_in(run, stack, NULL, "_call_impl") ||
            run_stack_is_in(run, stack, NULL, "_engine_run_backward") ||
            run_stack_is_in(run, stack, "/torch/autograd/__init__.py", NULL); /* torch.func calls the engine itself */
 }

@@ -105,8 +105,7 @@ void oom_passes_release(struct oom_passes *p)
 
 static bool function_has(const struct run *run, uint32_t stack, const char *const *parts, size_t n)
 {
-    const struct run_frame *frame;
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+    RUN_EACH_FRAME (frame, run, stack) {
         for (size_t i = 0; frame->kind == GS_FRAME_PYTHON && frame->function && i < n; i++)
             if (strstr(frame->function, parts[i])) return true;
     }
@@ -116,8 +115,8 @@ static bool function_has(const struct run *run, uint32_t stack, const char *cons
 /* Does the call path begin in a script? Of a notebook it contains only one cell. */
 static bool is_script(const struct run *run, uint32_t stack)
 {
-    const struct run_frame *frame, *outermost = NULL;
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+    const struct run_frame *outermost = NULL;
+    RUN_EACH_FRAME (frame, run, stack)
         outermost = frame->kind == GS_FRAME_PYTHON && !site_is_library(frame) ? frame : outermost;
     const char *end = outermost && outermost->file ? strrchr(outermost->file, '.') : NULL;
     return end && strcmp(end, ".py") == 0 && !gs_source_is_cell(outermost->file) && outermost->function &&
@@ -223,8 +222,7 @@ static bool input_kept(const struct site_builder *b, const struct oom_live *live
 static uint32_t model_call(const struct run *run, uint32_t stack)
 {
     uint32_t call = RUN_NONE;
-    const struct run_frame *frame;
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+    RUN_EACH_FRAME (frame, run, stack) {
         const char *name = frame->kind == GS_FRAME_PYTHON ? frame->function : NULL;
         if (name && strstr(name, "_engine_run_backward")) return RUN_NONE;
         call = name && strstr(name, "_call_impl") ? stack : call;

@@ -239,10 +239,7 @@ static bool makes_loaded(struct site_builder *b, uint32_t stack)
 
 static bool is_in_constructor(const struct run *run, uint32_t stack)
 {
-    const struct run_frame *frame;
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        if (frame->kind == GS_FRAME_PYTHON && site_is_constructor(frame->function)) return true;
-    return false;
+    return RUN_ANY_FRAME(frame, run, stack, frame->kind == GS_FRAME_PYTHON && site_is_constructor(frame->function));
 }
 
 /* Does a known statement store blocks that the program made on the GPU, one by one, the largest or half as much?

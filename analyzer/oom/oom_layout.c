@@ -5,7 +5,6 @@
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/whatif/lane.h"
 #include "analyzer/whatif/rules.h"
-#include "analyzer/whatif/whatif.h"
 #include "analyzer/base/sort.h"
 
 enum { PIECES_MOST = 1 << 19 };

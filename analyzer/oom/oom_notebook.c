@@ -10,8 +10,8 @@
 
 const struct run_frame *oom_notebook_cell(const struct run *run, uint32_t stack)
 {
-    const struct run_frame *f, *cell = NULL;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+    const struct run_frame *cell = NULL;
+    RUN_EACH_FRAME (f, run, stack)
         if (f->kind == GS_FRAME_PYTHON && f->file && gs_source_is_cell(f->file)) cell = f;
     return cell;
 }
@@ -20,8 +20,7 @@ const char *oom_notebook_session(const struct run *run, uint32_t stack)
 {
     static const char *const prompts[] = {"<stdin>", "<python-input-", "<console>"};
     if (oom_notebook_cell(run, stack)) return "IPython";
-    const struct run_frame *f;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+    RUN_EACH_FRAME (f, run, stack)
         if (f->kind == GS_FRAME_PYTHON && f->file &&
             ANY_OF(p, prompts, COUNT_OF(prompts), strncmp(f->file, *p, strlen(*p)) == 0))
             return "Python's prompt";

@@ -121,9 +121,9 @@ const struct oom_holder *oom_keeper_of(const struct run *run, uint32_t stack)
 
 bool oom_is_gathered_inside(const struct run *run, uint32_t stack, const struct result_holder *statement)
 {
-    const struct run_frame *frame;
     const char *name = statement->function;
-    for (; name && (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+    RUN_EACH_FRAME (frame, run, stack) {
+        if (!name) break;
         if (frame->kind != GS_FRAME_PYTHON || !frame->file) continue;
         if (strstr(frame->file, "/transformers/trainer")) return false;
         if (strcmp(frame->file, statement->file) == 0 && frame->function && strcmp(frame->function, name) == 0)
@@ -134,8 +134,7 @@ bool oom_is_gathered_inside(const struct run *run, uint32_t stack, const struct 
 
 bool oom_is_own_optimizer(const struct run *run, uint32_t stack)
 {
-    const struct run_frame *frame;
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+    RUN_EACH_FRAME (frame, run, stack)
         if (frame->kind == GS_FRAME_PYTHON && !site_is_library(frame))
             return run_stack_is_in(run, run_stack_parent(run, stack), "/torch/optim/optimizer.py", "wrapper");
     return false;

@@ -92,10 +92,9 @@ bool oom_trains(const struct run *run)
 /* By a function's name, except those of a library's modules: their forward() may call their predict(). */
 static bool is_named(const struct run *run, uint32_t stack, const char *const *names, size_t n)
 {
-    const struct run_frame *f;
     const uint32_t caller = site_pass_caller(run, stack);
     bool found = false, inside = caller != RUN_NONE;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+    RUN_EACH_FRAME (f, run, stack) {
         inside = inside && stack != caller;
         if (f->kind != GS_FRAME_PYTHON || (inside && site_is_library(f))) continue;
         for (size_t i = 0; i < n; i++) found = found || is_text_part_of(f->function, names[i]);
@@ -278,9 +277,8 @@ bool oom_is_in_training_file(const struct oom_sight *s)
 {
     const struct run *run = s->b->run;
     for (size_t i = 0; i < s->v->by_category.lines_n; i++) {
-        const struct run_frame *f;
         uint32_t stack = s->v->by_category.lines[i].stack;
-        for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+        RUN_EACH_FRAME (f, run, stack) {
             const char *name = f->kind == GS_FRAME_PYTHON && f->file ? strrchr(f->file, '/') : NULL;
             if (is_text_part_of(name, "train") && !is_text_part_of(f->file, "/site-packages/")) return true;
         }

@@ -263,13 +263,7 @@ uint32_t oom_shape_behind_backward(struct oom_words *w)
 /* A gradient with a row for each entry of an embedding table, of which a batch reads a few. */
 static bool is_dense_rows(const struct run *run, uint32_t stack)
 {
-    const struct run_frame *frame;
-    bool is = false;
-    for (; stack != RUN_NONE && !is && (frame = run_stack_frame(run, stack)) != NULL && frame->kind != GS_FRAME_PYTHON;
-         stack = run_stack_parent(run, stack))
-        is = frame->function &&
-             (strstr(frame->function, "EmbeddingBackward") || strstr(frame->function, "EmbeddingBagBackward"));
-    return is;
+    return run_stack_enters(run, stack, "EmbeddingBackward") || run_stack_enters(run, stack, "EmbeddingBagBackward");
 }
 
 bool oom_dense_rows_measure(const struct oom_sight *s, struct result_measure *m)

@@ -70,18 +70,10 @@ static bool computes_attention(const struct oom_words *w)
 }
 
 /* x[index], index_select(): not an embedding, whose rows a model needs. */
-static bool copies_rows(const struct oom_words *w)
+static bool copies_rows(const struct run *run, uint32_t stack)
 {
-    static const char *const operations[] = {"structured_index_Tensor", "index_select"};
-    const struct run_frame *frame;
-    bool copies = false;
-    for (uint32_t s = w->f->stack; (frame = run_stack_frame(w->b->run, s)) != NULL && frame->kind != GS_FRAME_PYTHON;
-         s = run_stack_parent(w->b->run, s)) {
-        if (frame->function && strstr(frame->function, "embedding")) return false;
-        copies =
-            copies || (frame->function && ANY_OF(o, operations, COUNT_OF(operations), strstr(frame->function, *o)));
-    }
-    return copies;
+    return !run_stack_enters(run, stack, "embedding") &&
+           (run_stack_enters(run, stack, "structured_index_Tensor") || run_stack_enters(run, stack, "index_select"));
 }
 
 /* Most of the live memory is blocks of one line that are all live; without PyTorch, a few that a statement stores.
@@ -141,7 +133,7 @@ void oom_explain_oversized(struct oom_words *w)
         advise_in_words(w, OOM_EFFORT_SETTING, RUN_UNKNOWN, library);
         return;
     }
-    if (copies_rows(w)) {
+    if (copies_rows(w->b->run, w->f->stack)) {
         advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
                         TEXT(w,
                              "%s copies a row for each index: process a part of the indices at once (of a graph, the "
@@ -564,12 +556,9 @@ static void advise_donation(struct oom_words *w)
 /* CuPy frees the unused blocks of its pool before it fails; cupy.cuda.runtime.malloc does not. */
 static bool is_request_of_pool(const struct oom_words *w, const struct result_preallocation *pool)
 {
-    const struct run_frame *frame;
-    if (!question_is_from_pool(w->b, pool, w->f->stack)) return false;
-    if (strcmp(pool->owner, "CuPy") != 0) return true;
-    for (uint32_t s = w->f->stack; (frame = run_stack_frame(w->b->run, s)) != NULL; s = run_stack_parent(w->b->run, s))
-        if (frame->module && strstr(frame->module, "/cupy/cuda/memory.")) return true;
-    return false;
+    return question_is_from_pool(w->b, pool, w->f->stack) &&
+           (strcmp(pool->owner, "CuPy") != 0 ||
+            RUN_ANY_FRAME(f, w->b->run, w->f->stack, f->module && strstr(f->module, "/cupy/cuda/memory.")));
 }
 
 /* What another library's pool keeps unused serves no request of this kind. */

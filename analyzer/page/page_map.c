@@ -74,9 +74,8 @@ static void map_add(struct page_maps *m, uint32_t process, int device, bool oom,
 
 static bool map_has_tensors(const struct result_report *r, uint32_t process, int device)
 {
-    EACH_IN (p, r->peaks)
-        if (p->process == process && p->device == device && p->layer == RUN_SERIES_TENSOR && p->bytes > 0) return true;
-    return false;
+    return ANY_IN(p, r->peaks,
+                  p->process == process && p->device == device && p->layer == RUN_SERIES_TENSOR && p->bytes > 0);
 }
 
 SORT_ORDER(map_order, struct address_map,

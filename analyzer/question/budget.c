@@ -264,9 +264,8 @@ static void compare_with_budget(struct question_budgets *g, const struct result_
 
 static const struct result_peak *peak_of_rank(const struct result_report *r, const struct result_rank *rank)
 {
-    EACH_IN (p, r->peaks)
-        if (p->layer == RUN_SERIES_TENSOR && p->process == rank->process && p->device == rank->device) return p;
-    return NULL;
+    return FIND_IN(p, r->peaks,
+                   p->layer == RUN_SERIES_TENSOR && p->process == rank->process && p->device == rank->device);
 }
 
 /* Each process that trains; not earlier starts of a rank, nor processes that a rank started itself. */

@@ -39,9 +39,7 @@ bool question_plan_gathers(const struct estimate_result *e)
 
 bool question_plan_has_activations(const struct estimate_result *e)
 {
-    for (size_t i = 0; e && i < e->lines_n; i++)
-        if (e->lines[i].part == ESTIMATE_ACTIVATIONS && !e->lines[i].host) return true;
-    return false;
+    return e && ANY_OF(p, e->lines, e->lines_n, p->part == ESTIMATE_ACTIVATIONS && !p->host);
 }
 
 /* The lines for which `keep` is true, in one phase. */

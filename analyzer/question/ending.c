@@ -11,12 +11,10 @@
 static bool is_at_place(const struct run *run, uint32_t stack, const char *place)
 {
     const char *colon = strrchr(place, ':');
-    const struct run_frame *f;
-    for (; colon && (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        if (f->kind == GS_FRAME_PYTHON && f->line == atoi(colon + 1) && f->file &&
-            strlen(f->file) == (size_t)(colon - place) && strncmp(f->file, place, (size_t)(colon - place)) == 0)
-            return true;
-    return false;
+    return colon && RUN_ANY_FRAME(f, run, stack,
+                                  f->kind == GS_FRAME_PYTHON && f->line == atoi(colon + 1) && f->file &&
+                                      strlen(f->file) == (size_t)(colon - place) &&
+                                      strncmp(f->file, place, (size_t)(colon - place)) == 0);
 }
 
 bool question_in_pool(const struct run *run, const struct run_oom *row)
@@ -44,11 +42,9 @@ uint32_t question_raised_failure(const struct run *run, uint32_t process)
 static bool is_raised_later(const struct run *run, const struct run_oom *row)
 {
     const char *allocator = run_setting_value(run, row->process, "XLA_PYTHON_CLIENT_ALLOCATOR");
-    const struct run_frame *f;
-    if (!allocator || strcmp(allocator, "platform") != 0) return false;
-    for (uint32_t s = row->stack; (f = run_stack_frame(run, s)) != NULL; s = run_stack_parent(run, s))
-        if (f->module && (strstr(f->module, "xla_cuda_plugin") || strstr(f->module, "/jaxlib/"))) return true;
-    return false;
+    return allocator && strcmp(allocator, "platform") == 0 &&
+           RUN_ANY_FRAME(f, run, row->stack,
+                         f->module && (strstr(f->module, "xla_cuda_plugin") || strstr(f->module, "/jaxlib/")));
 }
 
 /* It ended cleanly. PyTorch throws, and an uncaught exception sets the exit status unless a thread ends with it; a

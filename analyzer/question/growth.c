@@ -335,9 +335,8 @@ static const char *const loading[] = {
 
 static bool is_loading(const struct run *run, uint32_t stack)
 {
-    const struct run_frame *frame;
     const bool closure = run_stack_is_in_closure(run, stack);
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+    RUN_EACH_FRAME (frame, run, stack) {
         if (frame->kind != GS_FRAME_PYTHON || !frame->function) continue;
         const char *name = text_last_part(frame->function);
         if (frame->file && ((strcmp(name, "__init__") == 0 && strstr(frame->file, "torch/nn/modules/")) ||
@@ -532,8 +531,7 @@ static unsigned jumps_of(const struct site_growth *s, uint32_t to, uint64_t step
 /* torch.cat([all, new]) in a loop: one block, allocated again and larger each time. */
 static bool appends_to_list(struct run *run, uint32_t stack)
 {
-    const struct run_frame *frame;
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+    RUN_EACH_FRAME (frame, run, stack) {
         if (frame->kind == GS_FRAME_PYTHON) return false;
         const char *slash = frame->module ? strrchr(frame->module, '/') : NULL;
         if (slash && strncmp(slash, "/libtorch", 9) == 0) {

@@ -286,9 +286,7 @@ void question_preallocations_finish(struct question_preallocations *p)
 
 const struct result_preallocation *question_preallocated(const struct result_report *r, uint32_t process, int device)
 {
-    EACH_IN (f, r->preallocations)
-        if (f->process == process && f->device == device && f->in_advance && !f->within) return f;
-    return NULL;
+    return FIND_IN(f, r->preallocations, f->process == process && f->device == device && f->in_advance && !f->within);
 }
 
 const char *question_preallocates(struct site_builder *b, uint32_t process, uint32_t stack, int64_t bytes,

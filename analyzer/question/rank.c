@@ -172,9 +172,7 @@ static const struct result_rank *at_home(const struct question_ranks *r, const s
                                          const char *gpu)
 {
     const struct result_report *report = r->b->report;
-    EACH_IN (rank, report->ranks)
-        if (are_ranks_beside(r, rank, guest) && strcmp(rank->gpu, gpu) == 0) return rank;
-    return NULL;
+    return FIND_IN(rank, report->ranks, are_ranks_beside(r, rank, guest) && strcmp(rank->gpu, gpu) == 0);
 }
 
 /* A rank's use of a GPU that is not its own: memory, or only a context. */
@@ -232,10 +230,8 @@ static size_t list_strays(const struct question_ranks *r, struct stray *list)
 
 static bool is_loading_stack(const struct run *run, uint32_t stack)
 {
-    const struct run_frame *f;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        if (f->kind == GS_FRAME_PYTHON && f->file && strstr(f->file, "/torch/serialization.py")) return true;
-    return false;
+    return RUN_ANY_FRAME(f, run, stack,
+                         f->kind == GS_FRAME_PYTHON && f->file && strstr(f->file, "/torch/serialization.py"));
 }
 
 /* The size of the context of a process there, if NVML reported it; else 0. */

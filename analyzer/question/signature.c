@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/text.h"
-#include "analyzer/question/question.h"
 
 /* clang-format off */
 enum fact { STR, BAR, CLIP, SCALE, SCALER, LBFGS, SCHEDULER, OPTIMIZER, SAVE, LOAD, MOVE, LOADER, CHECKS,
@@ -144,8 +143,7 @@ static uint32_t operator_of(struct question_signer *s, const struct run_frame *f
 static struct facts collect_signature_facts(struct question_signer *s, uint32_t stack)
 {
     struct facts facts = {.line = RUN_NONE};
-    const struct run_frame *f;
-    for (; (f = run_stack_frame(s->run, stack)) != NULL; stack = run_stack_parent(s->run, stack)) {
+    RUN_EACH_FRAME (f, s->run, stack) {
         if (f->kind == GS_FRAME_PYTHON) {
             facts.line = facts.line == RUN_NONE ? stack : facts.line;
             facts.bits |= F(PYTHON);

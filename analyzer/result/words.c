@@ -120,9 +120,7 @@ const char *result_moment_text(int phase)
 
 const struct run_device *result_device_of(const struct result_report *r, int device)
 {
-    EACH_IN (d, r->devices)
-        if (d->device == device) return d;
-    return NULL;
+    return FIND_IN(d, r->devices, d->device == device);
 }
 
 bool result_rank_unknown(const struct result_report *r, enum result_rank_figure figure)
@@ -144,9 +142,7 @@ static bool names_cuda_memory(const char *exception)
 {
     static const char *const words[] = {"CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY",
                                         "cudaErrorMemoryAllocation"};
-    for (size_t i = 0; exception && i < sizeof words / sizeof *words; i++)
-        if (strstr(exception, words[i])) return true;
-    return false;
+    return exception && ANY_OF(w, words, COUNT_OF(words), strstr(exception, *w));
 }
 
 bool result_lacked_context(const struct result_report *r)

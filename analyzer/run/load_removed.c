@@ -247,9 +247,7 @@ static bool find_lows(const struct run_level *level, size_t n, int64_t lows[EIGH
         int64_t *low = &lows[eighth < EIGHTHS ? eighth : EIGHTHS - 1];
         *low = level[i].low_bytes < *low ? level[i].low_bytes : *low;
     }
-    for (int i = 0; i < EIGHTHS; i++)
-        if (lows[i] == INT64_MAX) return false;
-    return true;
+    return !ANY_OF(l, lows, EIGHTHS, *l == INT64_MAX);
 }
 
 /* Bytes per eighth: the median, because the program may begin its work late. */

@@ -470,6 +470,19 @@ size_t run_stack_count(const struct run *run);
 uint32_t run_stack_parent(const struct run *run, uint32_t stack); /* RUN_NONE at the root */
 /* Not yet symbolised: run_frame_named does that. */
 const struct run_frame *run_stack_frame(const struct run *run, uint32_t stack);
+/* A loop over the frames of a stack from the innermost one on, which moves `stack`; is a condition true for one? The
+ * condition does not know its stack. */
+#define RUN_EACH_FRAME(f, run, stack)                                              \
+    for (const struct run_frame *f; (f = run_stack_frame((run), (stack))) != NULL; \
+         (stack) = run_stack_parent((run), (stack)))
+#define RUN_ANY_FRAME(f, run, stack, ...)      \
+    ({                                         \
+        bool any_ = false;                     \
+        uint32_t s_ = (stack);                 \
+        RUN_EACH_FRAME (f, run, s_)            \
+            if ((any_ = (__VA_ARGS__))) break; \
+        any_;                                  \
+    })
 uint8_t run_module_rank(const char *module); /* enum run_rank, of a path */
 uint32_t run_stack_depth(const struct run *run, uint32_t stack);
 /* The marker that ends a stack that is too deep; the recorder stores it as one of Python's. */
@@ -501,6 +514,8 @@ const struct run_frame *run_frame_calling(const struct run_frame *frame, const c
 /* Does a native frame of the stack have `part` in its function's name? Frames of RUN_RANK_PLUMBING are not asked:
  * naming one reads debugging information of the C library. */
 bool run_stack_calls(struct run *run, uint32_t stack, const char *part);
+/* Does a frame inside of the innermost Python frame have `part` in its name, as far as it was recorded? */
+bool run_stack_enters(const struct run *run, uint32_t stack, const char *part);
 /* The frame as displayed: *n frames, innermost first; several only if functions were inlined. NULL: no such stack.
  * Belongs to the run. */
 const struct run_frame *run_frame_places(struct run *run, uint32_t stack, size_t *n);

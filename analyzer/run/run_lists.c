@@ -124,9 +124,7 @@ bool run_device_is_simulated(const char *name)
 
 static const struct run_setting *find_setting(const struct run *run, uint32_t process, const char *name)
 {
-    EACH_IN (s, run->settings)
-        if (s->process == process && strcmp(s->name, name) == 0) return s;
-    return NULL;
+    return FIND_IN(s, run->settings, s->process == process && strcmp(s->name, name) == 0);
 }
 
 const char *run_setting_value(const struct run *run, uint32_t process, const char *name)

@@ -187,9 +187,7 @@ static bool list_runs(const char *folder, struct paths *found)
 static bool may_be_foreign(const char *name, const char *stem)
 {
     static const char *const endings[] = {".pickle", ".pkl", ".json", ".gz", ".sqlite", ".prof"};
-    for (size_t i = 0; name[0] != '.' && i < COUNT_OF(endings); i++)
-        if (text_ends_with(name, endings[i])) return true;
-    return false;
+    return name[0] != '.' && ANY_OF(e, endings, COUNT_OF(endings), text_ends_with(name, *e));
 }
 
 static bool open_path(struct run *run, const char *path, bool alone, char *error, size_t error_size)

@@ -272,11 +272,9 @@ static bool has_part(const char *text, const char *part)
 
 bool run_stack_is_in(const struct run *run, uint32_t stack, const char *file, const char *function)
 {
-    const struct run_frame *f;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        if (f->kind == GS_FRAME_PYTHON && (!file || run_path_has(f->file, file)) && has_part(f->function, function))
-            return true;
-    return false;
+    return RUN_ANY_FRAME(f, run, stack,
+                         f->kind == GS_FRAME_PYTHON && (!file || run_path_has(f->file, file)) &&
+                             has_part(f->function, function));
 }
 
 bool run_frame_calls_closure(const struct run_frame *caller, const struct run_frame *called)
@@ -336,10 +334,7 @@ const struct run_frame *run_frame_named(struct run *run, uint32_t stack)
 
 bool run_stack_is_located(const struct run *run, uint32_t stack)
 {
-    const struct run_frame *f;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        if (f->file || f->module || f->offset) return true;
-    return false;
+    return RUN_ANY_FRAME(f, run, stack, f->file || f->module || f->offset);
 }
 
 const struct run_frame *run_frame_calling(const struct run_frame *frame, const char *prefix, const char *part)
@@ -355,11 +350,19 @@ const struct run_frame *run_frame_calling(const struct run_frame *frame, const c
 
 bool run_stack_calls(struct run *run, uint32_t stack, const char *part)
 {
-    const struct run_frame *frame;
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
+    RUN_EACH_FRAME (frame, run, stack)
         if (frame->kind == GS_FRAME_NATIVE && frame->rank < RUN_RANK_PLUMBING &&
             run_frame_calling(run_frame_named(run, stack), NULL, part))
             return true;
+    return false;
+}
+
+bool run_stack_enters(const struct run *run, uint32_t stack, const char *part)
+{
+    RUN_EACH_FRAME (frame, run, stack) {
+        if (frame->kind == GS_FRAME_PYTHON) break;
+        if (frame->function && strstr(frame->function, part)) return true;
+    }
     return false;
 }
 

@@ -679,8 +679,7 @@ static bool is_carried(const struct site_candidate *c)
 
 static void walk_handlers(struct site_search *s, uint32_t stack)
 {
-    const struct run_frame *frame;
-    for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack)) {
+    RUN_EACH_FRAME (frame, s->b->run, stack) {
         if (frame->kind != GS_FRAME_PYTHON || site_is_library(frame) || !site_open_frame(s, frame)) continue;
         site_find_function(s);
         site_read_handlers(s);

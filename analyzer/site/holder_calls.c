@@ -4,7 +4,6 @@
 
 #include <ctype.h>
 #include <string.h>
-#include "analyzer/site/source_context.h"
 
 /* def on_batch_end(self, outputs): pass, of a base class: another class has the function. */
 static bool is_empty_function(const struct site_code *code, size_t def)

@@ -22,10 +22,9 @@ static void add_program_file(const struct site_search *of, struct site_files *fi
 
 void site_find_files(struct site_search *s, uint32_t stack, struct site_files *files)
 {
-    const struct run_frame *frame;
     struct site_search of = *s;
     files->n = 0;
-    for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack))
+    RUN_EACH_FRAME (frame, s->b->run, stack)
         if (frame->kind == GS_FRAME_PYTHON && !site_is_library(frame) && site_open_frame(&of, frame))
             add_program_file(&of, files);
 }

@@ -1,6 +1,5 @@
 #include "analyzer/site/holder_read.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -496,9 +495,8 @@ static int latest_reads_elsewhere(struct site_search *s, const char *attribute)
     struct files files = {.list = {s->frame->file}, .n = 1};
     int most = 0;
     for (size_t i = 0; i < run_location_count(s->b->run) && s->budget-- > 0; i++) {
-        const struct run_frame *frame;
         uint32_t stack = run_location(s->b->run, (uint32_t)i)->stack;
-        for (; (frame = run_stack_frame(s->b->run, stack)) != NULL; stack = run_stack_parent(s->b->run, stack))
+        RUN_EACH_FRAME (frame, s->b->run, stack)
             if (frame->kind == GS_FRAME_PYTHON && frame->file) add_read_file(&files, frame->file);
     }
     for (size_t k = 0; k < files.n && !files.full && s->budget > 0; k++) {

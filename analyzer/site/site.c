@@ -87,11 +87,9 @@ static bool is_command_line(const struct run_frame *frame)
  * a program that is itself a command line. */
 static bool is_compiled_by_package(const struct run *run, uint32_t stack)
 {
-    const struct run_frame *f = run_stack_frame(run, run_stack_python(run, run_stack_parent(run, stack)));
-    if (!is_command_line(run_stack_frame(run, stack)) || !f || !site_is_third_party(f)) return false;
-    for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        if (is_command_line(f) && f->function && strcmp(f->function, "<module>") == 0) return false;
-    return true;
+    const struct run_frame *caller = run_stack_frame(run, run_stack_python(run, run_stack_parent(run, stack)));
+    return is_command_line(run_stack_frame(run, stack)) && caller && site_is_third_party(caller) &&
+           !RUN_ANY_FRAME(f, run, stack, is_command_line(f) && f->function && strcmp(f->function, "<module>") == 0);
 }
 
 void site_add_helper(struct map *helpers, const char *function, const char *file)

@@ -68,8 +68,7 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
 {
     static const char *const blocks[] = {"no_grad(", "inference_mode(", "set_grad_enabled(False)"};
     static const char *const modes[] = {"no_grad", "inference_mode"}; /* Lightning's _no_grad_context() */
-    const struct run_frame *frame;
-    for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
+    RUN_EACH_FRAME (frame, b->run, stack) {
         struct site_code code;
         size_t at;
         const bool own = !site_is_library(frame);
@@ -115,8 +114,7 @@ static bool has_backward(const struct site_code *code, size_t at, bool later)
 
 bool site_is_before_backward(struct site_builder *b, uint32_t stack)
 {
-    const struct run_frame *frame;
-    for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
+    RUN_EACH_FRAME (frame, b->run, stack) {
         struct site_code code;
         size_t at;
         if (!open_own_source(b, frame, &code, &at)) continue;
@@ -349,9 +347,8 @@ static bool calls_without(const char *code, const char *function, const char *ar
 static bool source_is(struct site_builder *b, uint32_t stack, bool (*is)(const char *code, const void *of),
                       const void *of)
 {
-    const struct run_frame *frame;
     bool known = false;
-    for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
+    RUN_EACH_FRAME (frame, b->run, stack) {
         struct site_code code;
         size_t at;
         if (frame->kind != GS_FRAME_PYTHON) continue;
@@ -449,8 +446,7 @@ bool site_compares_samples(struct site_builder *b, uint32_t stack)
 
 bool site_is_captured(struct site_builder *b, uint32_t stack)
 {
-    const struct run_frame *frame;
-    for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack)) {
+    RUN_EACH_FRAME (frame, b->run, stack) {
         struct site_code code;
         size_t at;
         if (!open_own_source(b, frame, &code, &at)) continue;

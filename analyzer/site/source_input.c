@@ -108,10 +108,9 @@ static bool is_assigned_anew(struct arena *arena, const struct site_call *c, con
 
 uint32_t site_pass_caller(const struct run *run, uint32_t stack)
 {
-    const struct run_frame *frame;
     uint32_t caller = RUN_NONE;
     bool module = false;
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+    RUN_EACH_FRAME (frame, run, stack) {
         if (frame->kind != GS_FRAME_PYTHON) continue;
         const bool call = frame->file && strstr(frame->file, "/torch/nn/modules/module.py");
         caller = module && !call ? stack : caller;

@@ -1,4 +1,5 @@
 #include "analyzer/top/model.h"
+#include "analyzer/base/clock.h"
 #include "analyzer/base/sort.h"
 
 #include <stdio.h>
@@ -9,13 +10,6 @@
 
 const char *const top_layer_words[TOP_LAYERS] = {"device", "tensor", "pinned", "host", "shared"};
 
-static int64_t read_clock_ns(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return t.tv_sec * 1000000000ll + t.tv_nsec;
-}
-
 const char *top_api(const struct top_model *m, const struct top_source *s, uint32_t api)
 {
     uint32_t at = run_ids_get(&s->db.apis, api);
@@ -25,7 +19,7 @@ const char *top_api(const struct top_model *m, const struct top_source *s, uint3
 struct top_model *top_model_new(run_symbol_fn symbol, void *symbol_data)
 {
     struct top_model *m = ARENA_NEW(struct top_model, .run = arena_realloc(NULL, 1, sizeof *m->run),
-                                    .began_ns = read_clock_ns(CLOCK_MONOTONIC), .turn_ns = 100000000, .piece = 32768);
+                                    .began_ns = clock_now_ns(), .turn_ns = 100000000, .piece = 32768);
     *m->run = (struct run){.options = {.symbol = symbol, .symbol_data = symbol_data}};
     return m;
 }
@@ -143,9 +137,9 @@ static void set_clock(struct top_source *s, const struct top_spool *spool)
     if (s->state != TOP_RECORDING) return;
     int64_t now = s->end_ns;
     if (s->start_mono_ns != RUN_UNKNOWN)
-        now = read_clock_ns(CLOCK_MONOTONIC) - s->start_mono_ns;
+        now = clock_now_ns() - s->start_mono_ns;
     else if (s->start_real_ns != RUN_UNKNOWN)
-        now = read_clock_ns(CLOCK_REALTIME) - s->start_real_ns;
+        now = clock_read_ns(CLOCK_REALTIME) - s->start_real_ns;
     s->clock_ns = now > s->end_ns ? now : s->end_ns;
     if (s->waiting_bytes == 0) s->fresh_ns = s->clock_ns;
     s->now_ns = s->fresh_ns > s->end_ns ? s->fresh_ns : s->end_ns;
@@ -232,9 +226,9 @@ int64_t top_model_unread(const struct top_model *m)
 
 bool top_model_update_whole(struct top_model *m, int64_t limit_ns)
 {
-    const int64_t began = read_clock_ns(CLOCK_MONOTONIC);
+    const int64_t began = clock_now_ns();
     bool any;
     do any = top_model_update(m, 0);
-    while (top_model_unread(m) && (!any || read_clock_ns(CLOCK_MONOTONIC) - began < limit_ns));
+    while (top_model_unread(m) && (!any || clock_now_ns() - began < limit_ns));
     return any;
 }

@@ -41,9 +41,7 @@ struct top_sum top_ring_sum(const struct top_ring *ring, int64_t now_ns, int sec
 
 struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device, enum top_layer layer)
 {
-    EACH_IN (s, m->series)
-        if (s->source == source && s->device == device && s->layer == layer) return s;
-    return NULL;
+    return FIND_IN(s, m->series, s->source == source && s->device == device && s->layer == layer);
 }
 
 uint32_t top_series_at(struct top_model *m, uint32_t source, int device, enum top_layer layer)

@@ -252,11 +252,9 @@ static void print_lost(const struct draw_text *v)
 static bool became_another_program(const struct result_report *r, size_t i)
 {
     const struct run_process *p = &r->processes[i];
-    EACH_IN (o, r->processes)
-        if (o->pid == p->pid && o->start_real_ns > p->start_real_ns && o->host && p->host &&
-            !strcmp(o->host, p->host) && !strcmp(o->run_id, p->run_id))
-            return true;
-    return false;
+    return ANY_IN(o, r->processes,
+                  o->pid == p->pid && o->start_real_ns > p->start_real_ns && o->host && p->host &&
+                      !strcmp(o->host, p->host) && !strcmp(o->run_id, p->run_id));
 }
 
 static void print_killed(const struct draw_text *v)

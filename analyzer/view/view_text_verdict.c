@@ -1,7 +1,6 @@
 /* Out of memory: the request, the free memory, the cause, what to do. Or that memory did not run out, and how full the
  * GPU was. */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

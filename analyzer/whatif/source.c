@@ -673,8 +673,5 @@ bool whatif_may_be_used(struct site_builder *b, const struct run_lifetime *life,
 
 bool whatif_has_python(struct run *run, uint32_t stack)
 {
-    const struct run_frame *frame;
-    for (; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
-        if (frame->kind == GS_FRAME_PYTHON && frame->line) return true;
-    return false;
+    return RUN_ANY_FRAME(frame, run, stack, frame->kind == GS_FRAME_PYTHON && frame->line);
 }
