@@ -13,16 +13,14 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 
-static json_t *check_line_json(const struct check_line *l)
+static void check_line_json(json_t *o, const struct check_line *l)
 {
-    json_t *o = json_object();
     set_json(o, "file", json_out_string(l->file));
     set_json(o, "line", l->line > 0 ? json_integer(l->line) : NULL);
     set_json(o, "function", json_out_string(l->function));
     set_json(o, "place", json_out_string(l->place));
     set_real(o, "amount", l->amount);
     set_json(o, "note", json_out_string(l->note));
-    return o;
 }
 
 static const char *const units[] = {

@@ -18,7 +18,7 @@ json_t *draw_json_frames(struct run *run, uint32_t stack)
 {
     size_t n;
     const struct run_frame *places = run_frame_places(run, stack, &n);
-    return LIST(places, n, draw_json_frame);
+    return LIST_OF(n, i, draw_json_frame(&places[i]));
 }
 
 json_t *draw_json_site(const struct result_site *s)
@@ -50,7 +50,7 @@ static json_t *holder_json(const struct result_holder *h)
 void draw_json_holders(json_t *o, const struct result_holder *list, size_t n)
 {
     set_json(o, "holder", n ? holder_json(&list[0]) : NULL);
-    set_json(o, "holders", LIST(list, n, holder_json));
+    set_json(o, "holders", LIST_OF(n, i, holder_json(&list[i])));
 }
 
 json_t *draw_json_source(const struct result_excerpt *list, size_t n)
@@ -70,9 +70,8 @@ json_t *draw_json_source(const struct result_excerpt *list, size_t n)
     return rows;
 }
 
-json_t *draw_json_process(const struct run_process *p)
+void draw_json_process(json_t *o, const struct run_process *p)
 {
-    json_t *o = json_object();
     char failure[RUN_FAILURE_TEXT];
     SET_MEMBERS(o, p, pid, ppid, rank, host, command);
     set_text(o, "database", run_shown_path(p->path));
@@ -90,7 +89,6 @@ json_t *draw_json_process(const struct run_process *p)
     SET_MEMBERS(o, p, exception, exception_place);
     set_text(o, "failure", run_process_failure(p, failure, sizeof failure));
     SET_MEMBERS(o, p, recording, lost_events);
-    return o;
 }
 
 void draw_json_where(json_t *o, const struct result_report *r, uint32_t process, int device)

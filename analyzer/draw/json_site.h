@@ -68,13 +68,18 @@ static inline void set_bool(json_t *o, const char *key, bool value)
         for (size_t i = 0; i < (n); i++) json_array_append_new(list_, value); \
         list_;                                                                \
     })
-/* [make(&list[0]), …] */
-#define LIST(list, n, make) LIST_OF(n, i_, make(&(list)[i_]))
+/* A list of objects, of which set(o, &list[i]) sets the members */
+#define LIST(list, n, set)                                                            \
+    ({                                                                                \
+        json_t *list_ = json_array();                                                 \
+        for (size_t i_ = 0; i_ < (n); i_++) set(json_add_object(list_), &(list)[i_]); \
+        list_;                                                                        \
+    })
 
 void draw_json_where(json_t *o, const struct result_report *r, uint32_t process, int device); /* device, pid, rank */
 json_t *draw_json_frame(const struct run_frame *f);
 json_t *draw_json_frames(struct run *run, uint32_t stack); /* of its innermost call, inlined ones first */
-json_t *draw_json_process(const struct run_process *p);
+void draw_json_process(json_t *o, const struct run_process *p);
 void draw_json_holders(json_t *o, const struct result_holder *list, size_t n); /* holder (the first), holders */
 json_t *draw_json_source(const struct result_excerpt *list, size_t n);         /* a row a line */
 json_t *draw_json_site(const struct result_site *s);

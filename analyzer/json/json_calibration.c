@@ -4,13 +4,13 @@
 #include "analyzer/draw/json_site.h"
 #include "analyzer/json/json_estimate.h"
 
-static json_t *learned_row(const struct question_learned_row *l)
+static void learned_row(json_t *o, const struct question_learned_row *l)
 {
 #define LEARN(id, key, words) [LEARN_##id] = key,
     static const char *const keys[] = {LEARNS(LEARN)};
 #undef LEARN
     const struct estimate_calibration_row *row = &l->row;
-    json_t *o = json_object(), *why = json_object();
+    json_t *why = json_object();
 
     set_json(o, "recording", json_clean_text(l->recording));
     SET_MEMBERS(o, l, pid, device);
@@ -23,13 +23,11 @@ static json_t *learned_row(const struct question_learned_row *l)
     for (int i = 0; i < LEARNS_N; i++)
         if (l->why[i]) set_text(why, keys[i], l->why[i]);
     set_json(o, "not_learned", why);
-    return o;
 }
 
-static json_t *known_json(const struct estimate_calibration_known *k)
+static void known_json(json_t *o, const struct estimate_calibration_known *k)
 {
     static const char *const keys[] = {"context_bytes", "workspace_bytes", "fragmentation", "activations_factor"};
-    json_t *o = json_object();
 
     set_text(o, "what", keys[k->what]);
     if (k->what == CALIBRATION_CONTEXT || k->what == CALIBRATION_WORKSPACE)
@@ -46,7 +44,6 @@ static json_t *known_json(const struct estimate_calibration_known *k)
     set_real(o, "least", k->seen.least);
     set_real(o, "mean", k->seen.mean);
     set_real(o, "most", k->seen.most);
-    return o;
 }
 
 json_t *json_calibration(const struct estimate_calibration *c, const struct question_learned *l)

@@ -22,20 +22,17 @@ static json_t *held_line_json(const struct result_held_part *part, const struct 
     return o;
 }
 
-static json_t *part_json(const struct result_held_part *part)
+static void part_json(json_t *o, const struct result_held_part *part)
 {
-    json_t *o = json_object();
     set_text(o, "what", result_held_word(part->what));
     set_text(o, "category", part->what == RESULT_HELD_TENSORS ? result_category_word(part->category) : NULL);
     SET_MEMBERS(o, part, text, bytes, share);
     set_json(o, "detail", LIST_OF(part->lines_n, i, held_line_json(part, &part->lines[i])));
     set_count(o, "detail_total", part->lines_total);
-    return o;
 }
 
-static json_t *measure_json(const struct result_measure *m)
+static void measure_json(json_t *o, const struct result_measure *m)
 {
-    json_t *o = json_object();
     SET_MEMBERS(o, m, text, frees_bytes);
     set_json(o, "enough", m->enough < 0 ? NULL : json_boolean(m->enough));
     set_text(o, "certainty", result_certainty_word(m->certainty));
@@ -43,7 +40,6 @@ static json_t *measure_json(const struct result_measure *m)
     set_text(o, "basis", m->replayed ? "replayed" : m->frees_bytes == RUN_UNKNOWN ? NULL : "formula");
     set_text(o, "replayed", m->replayed);
     set_bytes(o, "spare_bytes", m->replayed && m->fits ? m->spare_bytes : RUN_UNKNOWN);
-    return o;
 }
 
 void json_oom(json_t *o, const struct result_oom_verdict *v)

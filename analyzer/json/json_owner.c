@@ -14,15 +14,13 @@ json_t *json_spaces(const int64_t bytes[8])
     return o;
 }
 
-static json_t *owner_json(const struct result_by_owner *w)
+static void owner_json(json_t *o, const struct result_by_owner *w)
 {
-    json_t *o = json_object();
     set_text(o, "owner", w->owner);
     set_text(o, "kind", result_owner_kind_word(w->kind));
     SET_MEMBERS(o, w, by, bytes, count);
     set_json(o, "by_space", json_spaces(w->by_space));
     set_json(o, "site", draw_json_site(&w->site));
-    return o;
 }
 
 /* Two owners can have the same name, such as a library and a file of the program: by_owner adds them up. */

@@ -1,7 +1,7 @@
 /* The report as JSON: the contract of `gpuspy report --json`. Fields are only ever added. Unknown
  * is null. */
 #include "analyzer/base/json_out.h"
-#include "analyzer/step/cadence.h"
+#include "analyzer/step/step.h"
 
 #include "analyzer/json/json_parts.h"
 #include "analyzer/run/words.h"
@@ -28,22 +28,18 @@ static json_t *run_json(const struct result_report *r)
     return o;
 }
 
-static json_t *run_device_json(const struct run_device *d)
+static void run_device_json(json_t *o, const struct run_device *d)
 {
-    json_t *o = json_object();
     set_json(o, "index", json_integer(d->device));
     SET_MEMBERS(o, d, name, total_bytes, physical_bytes);
     set_bytes(o, "graph_reserved_bytes", d->graph_bytes);
     set_bool(o, "simulated", run_device_is_simulated(d->name));
-    return o;
 }
 
-static json_t *category_share_json(const struct result_category_share *s)
+static void category_share_json(json_t *o, const struct result_category_share *s)
 {
-    json_t *o = json_object();
     set_text(o, "category", result_category_word(s->category));
     SET_MEMBERS(o, s, evidence, bytes, count);
-    return o;
 }
 
 /* Only categories that exist; they sum to `bytes`. */
@@ -92,23 +88,19 @@ static json_t *trace_json(const struct result_trace *t)
     return trace;
 }
 
-static json_t *by_stack_json(const struct result_by_stack *s)
+static void by_stack_json(json_t *o, const struct result_by_stack *s)
 {
-    json_t *o = json_object();
     SET_MEMBERS(o, s, bytes, count);
     set_text(o, "category", result_category_word(s->category));
     set_text(o, "category_evidence", s->category_evidence);
     set_json(o, "site", draw_json_site(&s->stack.site));
     set_json(o, "frames", trace_json(&s->stack));
-    return o;
 }
 
-static json_t *by_site_json(const struct result_by_site *s)
+static void by_site_json(json_t *o, const struct result_by_site *s)
 {
-    json_t *o = json_object();
     SET_MEMBERS(o, s, bytes, count, stacks);
     set_json(o, "site", draw_json_site(&s->site));
-    return o;
 }
 
 /* Adds the process to which an entry belongs, in every run: one process or several. */
@@ -117,9 +109,8 @@ static void set_where(json_t *o, uint32_t process, int device)
     draw_json_where(o, now, process, device);
 }
 
-static json_t *peak_json(const struct result_peak *p)
+static void peak_json(json_t *o, const struct result_peak *p)
 {
-    json_t *o = json_object();
     set_where(o, p->process, p->device);
     set_text(o, "layer", result_series_word(p->layer));
     SET_MEMBERS(o, p, bytes, time_s, count, end_bytes, end_count, allocations, frees, allocated_bytes);
@@ -130,7 +121,6 @@ static json_t *peak_json(const struct result_peak *p)
     set_categories(o, &p->by_category, p->bytes);
     set_json(o, "by_space", json_spaces(p->by_space));
     json_set_owners(o, p->by_owner, p->by_owner_n);
-    return o;
 }
 
 static json_t *point_json(const struct result_point *p)
@@ -141,18 +131,15 @@ static json_t *point_json(const struct result_point *p)
     return pair;
 }
 
-static json_t *timeline_json(const struct result_timeline *t)
+static void timeline_json(json_t *o, const struct result_timeline *t)
 {
-    json_t *o = json_object();
     set_where(o, t->process, t->device);
     set_text(o, "layer", result_series_word(t->layer));
-    set_json(o, "points", LIST(t->points, t->n, point_json));
-    return o;
+    set_json(o, "points", LIST_OF(t->n, i, point_json(&t->points[i])));
 }
 
-static json_t *memory_json(const struct result_device_memory *m)
+static void memory_json(json_t *o, const struct result_device_memory *m)
 {
-    json_t *o = json_object();
     set_where(o, m->process, m->device);
     SET_MEMBERS(o, m, time_s, total_bytes);
     /* tensors without CUDA allocations: the recording lacks the latter */
@@ -160,7 +147,6 @@ static json_t *memory_json(const struct result_device_memory *m)
     SET_MEMBERS(o, m, tensor_bytes, cached_bytes, direct_bytes, outside_bytes, outside_first_bytes, context_bytes,
                 other_bytes, graph_bytes, free_bytes, about);
     SET_MEMBERS(o, m, least_free_bytes, tensor_peak_bytes, reserved_peak_bytes);
-    return o;
 }
 
 /* Writes whole numbers, such as bytes, without a fraction. */
@@ -177,9 +163,9 @@ static json_t *blame_json(const struct result_oom_verdict *v)
     return o;
 }
 
-static json_t *oom_json(const struct result_oom_verdict *v)
+static void oom_json(json_t *o, const struct result_oom_verdict *v)
 {
-    json_t *o = json_object(), *evidence = json_object();
+    json_t *evidence = json_object();
     set_where(o, v->process, v->device);
     set_real(o, "time_s", v->time_s);
     set_text(o, "layer", run_layer_word(v->layer));
@@ -206,32 +192,26 @@ static json_t *oom_json(const struct result_oom_verdict *v)
     set_json(o, "live_lines", json_by_line(v->live_lines, v->live_lines_n));
     set_categories(o, &v->by_category, v->live_sum);
     json_set_owners(o, v->by_owner, v->by_owner_n);
-    return o;
 }
 
-static json_t *leak_site_json(const struct result_leak *l)
+static void leak_site_json(json_t *o, const struct result_leak *l)
 {
-    json_t *o = json_object();
     set_where(o, l->process, l->device);
     set_text(o, "layer", result_series_word(l->layer));
     SET_MEMBERS(o, l, bytes, count, growing);
     set_bool(o, "at_orderly_end", now->leaks_at_end);
     set_json(o, "site", draw_json_site(&l->stack.site));
     set_json(o, "stack", trace_json(&l->stack));
-    return o;
 }
 
-static json_t *growth_line_json(const struct result_growth_line *l)
+static void growth_line_json(json_t *o, const struct result_growth_line *l)
 {
-    json_t *o = json_object();
     SET_MEMBERS(o, l, bytes, count);
     set_json(o, "site", draw_json_site(&l->site));
-    return o;
 }
 
-static json_t *growth_json(const struct result_growth *g)
+static void growth_json(json_t *o, const struct result_growth *g)
 {
-    json_t *o = json_object();
     set_where(o, g->process, g->device);
     set_text(o, "layer", result_series_word(g->layer));
     set_bytes(o, "bytes", g->bytes);
@@ -248,7 +228,6 @@ static json_t *growth_json(const struct result_growth *g)
     set_json(o, "source", draw_json_source(g->source, g->source_n));
     set_json(o, "site", draw_json_site(&g->stack.site));
     set_json(o, "stack", trace_json(&g->stack));
-    return o;
 }
 
 json_t *json_growth(const struct result_report *r)
@@ -259,21 +238,18 @@ json_t *json_growth(const struct result_report *r)
     return list;
 }
 
-static json_t *sync_site_json(const struct result_sync_site *s)
+static void sync_site_json(json_t *o, const struct result_sync_site *s)
 {
-    json_t *o = json_object();
     set_text(o, "kind", run_sync_word(s->kind));
     SET_MEMBERS(o, s, count, blocked_s, share, matters);
     json_pace(o, &s->pace);
     SET_MEMBERS(o, s, pattern, api);
     set_json(o, "site", draw_json_site(&s->site));
     set_text(o, "advice", s->advice);
-    return o;
 }
 
-static json_t *transfer_site_json(const struct result_transfer *t)
+static void transfer_site_json(json_t *o, const struct result_transfer *t)
 {
-    json_t *o = json_object();
     set_text(o, "direction", run_direction_word(t->direction));
     set_json(o, "pinned", t->pinned < 0 ? NULL : json_boolean(t->pinned));
     set_text(o, "host_memory", run_host_memory_word(t->host_memory));
@@ -281,28 +257,22 @@ static json_t *transfer_site_json(const struct result_transfer *t)
     json_pace(o, &t->pace);
     set_json(o, "site", draw_json_site(&t->site));
     set_text(o, "advice", t->advice);
-    return o;
 }
 
-static json_t *call_json(const struct result_call *c)
+static void call_json(json_t *o, const struct result_call *c)
 {
-    json_t *o = json_object();
     SET_MEMBERS(o, c, api, count, not_ready, per_s);
-    return o;
 }
 
-static json_t *fragmentation_json(const struct result_fragmentation *f)
+static void fragmentation_json(json_t *o, const struct result_fragmentation *f)
 {
-    json_t *o = json_object();
     set_where(o, f->process, f->device);
     SET_MEMBERS(o, f, time_s, reserved_bytes, active_bytes, free_bytes, largest_free_bytes, external, utilisation,
                 segments, blocks);
-    return o;
 }
 
-static json_t *churn_site_json(const struct result_churn *c)
+static void churn_site_json(json_t *o, const struct result_churn *c)
 {
-    json_t *o = json_object();
     set_where(o, c->process, c->device);
     SET_MEMBERS(o, c, count, bytes, per_s, mean_life_s);
     json_pace(o, &c->pace);
@@ -311,37 +281,30 @@ static json_t *churn_site_json(const struct result_churn *c)
     set_json(o, "site", draw_json_site(&c->stack.site));
     set_json(o, "stack", trace_json(&c->stack));
     set_text(o, "advice", c->advice);
-    return o;
 }
 
-static json_t *retry_site_json(const struct result_retry *r)
+static void retry_site_json(json_t *o, const struct result_retry *r)
 {
-    json_t *o = json_object();
     set_where(o, r->process, r->device);
     SET_MEMBERS(o, r, time_s, requested_bytes, failures, blocked_s, freed_bytes);
     set_json(o, "site", draw_json_site(&r->stack.site));
     set_json(o, "stack", trace_json(&r->stack));
-    return o;
 }
 
-static json_t *check_json(const struct run_tensor_check *c)
+static void check_json(json_t *o, const struct run_tensor_check *c)
 {
-    json_t *o = json_object();
     set_where(o, c->process, c->device);
     set_text(o, "layer", run_layer_word(c->layer));
     SET_MEMBERS(o, c, events, mismatches);
     set_bytes(o, "last_difference_bytes", c->last_difference);
-    return o;
 }
 
-static json_t *mark_json(const struct run_mark_total *m)
+static void mark_json(json_t *o, const struct run_mark_total *m)
 {
-    json_t *o = json_object();
     SET_MEMBERS(o, m, name, domain);
     set_text(o, "kind", run_mark_word(m->kind));
     SET_MEMBERS(o, m, count, open);
     set_real(o, "total_s", (double)m->total_ns / 1e9);
-    return o;
 }
 
 json_t *json_scopes(const struct result_report *r)
@@ -363,10 +326,9 @@ static void set_percent(json_t *o, const char *key, int percent)
     set_json(o, key, percent >= 0 ? json_integer(percent) : NULL);
 }
 
-static json_t *sample_json(const struct run_device_sample *const *point)
+static void sample_json(json_t *o, const struct run_device_sample *const *point)
 {
     const struct run_device_sample *s = *point;
-    json_t *o = json_object();
     set_real(o, "time_s", (double)s->time_ns / 1e9);
     SET_MEMBERS(o, s, free_bytes, total_bytes);
     set_percent(o, "utilisation", s->utilisation);
@@ -374,23 +336,18 @@ static json_t *sample_json(const struct run_device_sample *const *point)
     SET_MEMBERS(o, s, own_bytes, other_bytes);
     set_json(o, "other_pid", s->other_pid ? json_integer(s->other_pid) : NULL);
     set_text(o, "other_name", s->other_name);
-    return o;
 }
 
-static json_t *samples_json(const struct result_sample_line *l)
+static void samples_json(json_t *o, const struct result_sample_line *l)
 {
-    json_t *o = json_object();
     set_where(o, l->process, l->device);
     set_count(o, "count", l->total);
     set_json(o, "points", LIST(l->points, l->n, sample_json));
-    return o;
 }
 
-static json_t *advice_json(const struct result_advice *a)
+static void advice_json(json_t *o, const struct result_advice *a)
 {
-    json_t *o = json_object();
     SET_MEMBERS(o, a, topic, impact, text);
-    return o;
 }
 
 static json_t *budget_rows_json(const struct result_budget *b)
@@ -477,8 +434,24 @@ static json_t *budgets_json(const struct result_budget *b)
     json_t *o = budget_json(b);
     if (b->present) {
         set_count(o, "gpus", b->gpus);
-        set_json(o, "ranks", LIST(b->ranks, b->ranks_n, budget_json));
+        set_json(o, "ranks", LIST_OF(b->ranks_n, i, budget_json(&b->ranks[i])));
     }
+    return o;
+}
+
+static json_t *steps_json(const struct result_report *r, const struct step_list *s)
+{
+    json_t *o = json_object();
+    set_count(o, "pid", r->processes[s->process].pid);
+    set_bytes(o, "rank", r->processes[s->process].rank);
+    set_text(o, "source", step_source_word(s->source));
+    SET_MEMBERS(o, s, evidence, n, steady);
+    if (r->processes[s->process].kept_from_ns)
+        set_bytes(o, "removed", s->removed_unknown ? RUN_UNKNOWN : (int64_t)s->removed);
+    set_real(o, "median_s", (double)s->median_ns / 1e9);
+    set_real(o, "first_s", (double)step_start_ns(s, 0) / 1e9);
+    set_real(o, "last_s", (double)step_start_ns(s, s->n) / 1e9);
+    set_json(o, "site", draw_json_site(&s->site));
     return o;
 }
 
@@ -498,7 +471,7 @@ json_t *json_report_build(const struct result_report *r)
     set_json(o, "timeline", LIST(r->timelines, r->timelines_n, timeline_json));
     set_json(o, "oom", LIST(r->ooms, r->ooms_n, oom_json));
     set_json(o, "leaks", LIST(r->leaks, r->leaks_n, leak_site_json));
-    set_json(o, "steps", json_steps(r));
+    set_json(o, "steps", LIST_OF(r->steps_n, i, steps_json(r, r->steps[i])));
     set_json(o, "allocator", json_allocator(r));
     set_json(o, "cache_flushes", json_flushes(r));
     set_json(o, "growth", json_growth(r));

@@ -51,9 +51,6 @@ bool step_pace_matters(const struct result_pace *p, bool simulated, bool by_coun
 /* "1 per step", "every 50 steps", "in evaluation"; "" if no steps are known. */
 #define STEP_PACE_TEXT 48
 char *step_pace_text(const struct result_pace *p, char out[STEP_PACE_TEXT]);
-/* Adds calls_per_step, phase and every_steps to an object. */
-struct json_t;
-void json_pace(struct json_t *object, const struct result_pace *pace);
 
 /* Is any device of the run simulated? Then its times mean nothing. */
 bool step_is_simulated(const struct site_builder *b);
