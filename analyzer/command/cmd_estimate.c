@@ -232,6 +232,7 @@ static bool qualifies_replaced(const struct plan_settings *s, const char *option
         bool replaced;
     } rows[] = {{"--weights=", whole},
                 {"--half-adapters", whole},
+                {"--quantised-experts", whole},
                 {"--modules-to-save=", whole},
                 {"--separate-adapters",
                  whole || (is_replaced(s->sharding, "fsdp") && is_replaced(s->sharding, "fsdp-grad-op"))},

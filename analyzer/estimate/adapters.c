@@ -20,7 +20,15 @@ struct frozen {
     double quantised, plain;             /* parameters of this GPU's part, of each sort */
     double quantised_bytes, plain_bytes; /* plain ones in 16 bits, or in --precision */
     double largest;                      /* parameters of the largest quantised matrix */
+    double experts, experts_least;       /* parameters of experts that stay in 16 bits; their bytes if they did not */
 };
+
+/* transformers before 5 has a torch.nn.Linear for each matrix of an expert. */
+static bool keeps_experts(const struct plan *p)
+{
+    return estimate_quantisation_skips_experts(p) && !p->quantised_experts &&
+           (!p->transformers || p->transformers >= 500);
+}
 
 static struct frozen frozen_of(const struct plan *p, uint64_t stage, bool divided)
 {
@@ -32,7 +40,10 @@ static struct frozen frozen_of(const struct plan *p, uint64_t stage, bool divide
         if (!estimate_shard_of(p, stage, t, &s)) continue;
         n = s.count * s.rows * s.cols / (divided ? estimate_shard_group(p, s.expert) : 1);
         bits = p->weights ? estimate_quantisation_bits_in(p, t, plain) : plain;
-        if (p->weights && bits < 16 && t->dims >= 2) {
+        if (t->role == TENSOR_EXPERT && bits < 16 && keeps_experts(p)) {
+            f.experts += n;
+            f.experts_least += n * bits / 8;
+        } else if (p->weights && bits < 16 && t->dims >= 2) {
             f.quantised += n;
             f.quantised_bytes += n * bits / 8;
             f.largest = fmax(f.largest, s.rows * s.cols);
@@ -59,6 +70,16 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
                          UNITS_COUNT(units_whole(f->quantised)), divided ? " on each GPU" : "",
                          8 * f->quantised_bytes / f->quantised);
         line->host = p->offload == PLAN_OFFLOAD_ALL;
+    }
+    if (f->experts > 0) {
+        line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING, "experts, not quantised",
+                            (struct estimate_interval){p->transformers ? 2 * f->experts : ceil(f->experts_least),
+                                                       2 * f->experts, 2 * f->experts});
+        estimate_explain(line, "bitsandbytes issue 1849: transformers 5 holds a layer's experts in one tensor",
+                         "%s weights of experts%s · 2 B", UNITS_COUNT(units_whole(f->experts)),
+                         divided ? " on each GPU" : "");
+        line->host = p->offload == PLAN_OFFLOAD_ALL;
+        line->why = "low: transformers before 5 (--transformers), or a loader that quantises them (--quantised-experts)";
     }
     if (f->plain <= 0) return;
     line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING, upcast ? "frozen weights, not quantised" : "frozen weights",

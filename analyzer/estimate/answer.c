@@ -150,6 +150,8 @@ static void format_beside_model(const struct plan *p, const char *model, char *o
         {p->weights, "weights", p->weights ? p->weights->word : NULL},
         {p->saved != PLAN_SAVED_NONE, "modules-to-save", saved[p->saved]},
         {p->half_adapters, "half-adapters", NULL},
+        {p->quantised_experts, "quantised-experts", NULL},
+        {p->half_states, "half-states", NULL},
         {p->dropout != PLAN_DROPOUT_UNKNOWN, "lora-dropout", p->dropout == PLAN_DROPOUT_SOME ? "0.05" : "0"},
     };
     for (size_t i = 0; i < sizeof words / sizeof *words && at < size; i++)

@@ -1,15 +1,22 @@
 /* Contradictions in a plan. */
 #include <stdio.h>
+#include <string.h>
 #include "analyzer/base/each.h"
 #include "analyzer/base/term.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/estimate.h"
+#include "analyzer/estimate/quantisation.h"
 
 /* A check returns true if it finds a contradiction, after it has written `why`, which begins with the option. */
 enum { WHY = 256 };
 typedef bool check(const struct plan *p, char why[WHY]);
 
 #define REJECT(...) (snprintf(why, WHY, __VA_ARGS__), true)
+
+bool plan_sums_in_float32(const struct plan *p)
+{
+    return p->master_weights && plan_is_megatron(p) && strcmp(p->precision->name, "fp16") != 0;
+}
 
 static bool check_zeroes(const struct plan *p, char why[WHY])
 {
@@ -256,6 +263,8 @@ static bool check_adapters(const struct plan *p, char why[WHY])
         return REJECT("--separate-adapters: applies to --adapter with --sharding fsdp");
     if (p->half_adapters && (p->adapter == PLAN_ADAPTER_NONE || p->precision->weights != 2))
         return REJECT("--half-adapters: needs --adapter and --precision bf16 or fp16");
+    if (p->quantised_experts && !estimate_quantisation_skips_experts(p))
+        return REJECT("--quantised-experts: needs --adapter, a model with experts, and --weights of bitsandbytes");
     if (p->adapter == PLAN_ADAPTER_PREFIX && p->model->shape.linear_layers)
         return REJECT("--adapter: a gated delta net has no keys that a prefix could precede");
     if (p->adapter == PLAN_ADAPTER_PREFIX && p->checkpoint != PLAN_CHECKPOINT_NONE)
@@ -344,7 +353,10 @@ static bool check_serving(const struct plan *p, char why[WHY])
             return REJECT("--%s applies to training, not to --inference%s", training[i].option, training[i].instead);
     if (!p->inference && (p->cache || p->cache_block))
         return REJECT("--%s: training has no KV cache; add --inference", p->cache ? "kv-cache" : "cache-block");
-    if (p->half_reduce && (!p->fsdp || p->flat)) return REJECT("--half-reduce: applies to --sharding fsdp2");
+    if (p->half_reduce && (!p->fsdp || p->flat) && !plan_sums_in_float32(p))
+        return REJECT("--half-reduce: applies to --sharding fsdp2, and to --runtime megatron with --master-weights");
+    if (p->half_states && (!p->master_weights || p->optimizer->form != OPTIMIZER_EVEN))
+        return REJECT("--half-states: needs --master-weights, and an optimizer with states like Adam's");
     if (!p->inference && p->prompt) return REJECT("--prompt: training has no prompt; add --inference");
     if (p->prompt && p->seq && p->prompt > p->seq)
         return REJECT("--prompt: more than --seq, which includes prompt and answer");

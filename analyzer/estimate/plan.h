@@ -221,13 +221,15 @@ struct plan {
     bool fsdp;        /* PyTorch's; else DeepSpeed's ZeRO */
     bool flat;        /* its first version, which joins a unit's parameters into one */
     bool separate;    /* adapters are units of their own, by peft's wrapping policy */
-    bool half_reduce; /* the second version reduces gradients in 16 bits, not in float32 */
+    bool half_reduce; /* the second version and Megatron-LM: gradients are reduced in 16 bits, not in float32 */
+    bool half_states; /* beside float32 master weights */
     enum plan_offload offload;
     bool bucket_view; /* gradient_as_bucket_view=True */
 
     enum plan_frozen frozen;
     enum plan_adapter adapter;
     bool half_adapters; /* in 16 bits, as the weights beside them */
+    bool quantised_experts; /* --weights is also that of experts which a class holds in one tensor */
     bool prepared; /* by peft's prepare_model_for_kbit_training: frozen weights that are not quantized are float32 */
     bool prepared_remakes; /* and it turns on checkpointing, which the user did not set */
     uint64_t rank;    /* of the adapters; of kinds without a rank: the size of their blocks, their virtual tokens */
@@ -271,6 +273,10 @@ static inline bool plan_is_megatron(const struct plan *p)
 {
     return p->runtime == PLAN_RUNTIME_MEGATRON || p->tp > 1 || p->pp > 1;
 }
+
+/* Tensor and pipeline parallelism are assumed to be Megatron-LM's, or similar. With bfloat16 weights it has float32
+ * gradients from the start, and steps with them; with float16 it converts them for the step, as DeepSpeed does. */
+bool plan_sums_in_float32(const struct plan *p);
 
 /* The data-parallel GPUs: gpus / (tp · pp · cp). */
 static inline uint64_t plan_dp(const struct plan *p)

@@ -502,6 +502,8 @@ static struct plan plain_plan(const struct plan_settings *s, const struct model 
         .offload = setting_word_index(s->offload, plan_offloads),
         .bucket_view = s->bucket_view,
         .half_reduce = s->half_reduce,
+        .half_states = s->half_states,
+        .quantised_experts = s->quantised_experts,
         .half_adapters = s->half_adapters,
         .resident = s->resident                ? (enum plan_resident)setting_word_index(s->resident, plan_residents)
                     : s->inference || s->serve ? PLAN_RESIDENT_ALL

@@ -269,3 +269,12 @@ double estimate_quantisation_bits_in(const struct plan *p, const struct model_te
     if (p->runtime == PLAN_RUNTIME_LITGPT && t->role == TENSOR_HEAD) matrix.role = TENSOR_MLP;
     return estimate_quantisation_bits(p->weights, p->model, &matrix, plain);
 }
+
+/* bitsandbytes replaces each torch.nn.Linear. */
+bool estimate_quantisation_skips_experts(const struct plan *p)
+{
+    static const char *const words[] = {"int8", "nf4", "fp4", "nf4-double"};
+
+    return p->adapter != PLAN_ADAPTER_NONE && p->weights && p->model->shape.experts && p->runtime != PLAN_RUNTIME_LITGPT &&
+           ANY_OF(w, words, COUNT_OF(words), strcmp(*w, p->weights->word) == 0);
+}

@@ -12,3 +12,6 @@ double estimate_quantisation_bits(const struct estimate_quantisation *q, const s
                                   const struct model_tensor *t, double plain);
 /* The same of a plan with --weights. litgpt's bitsandbytes plugin also replaces the output layer. */
 double estimate_quantisation_bits_in(const struct plan *p, const struct model_tensor *t, double plain);
+/* Whether the loader of frozen weights does not quantise experts that a class holds in one tensor, as all classes of
+ * transformers 5 do (bitsandbytes' issue 1849). */
+bool estimate_quantisation_skips_experts(const struct plan *p);

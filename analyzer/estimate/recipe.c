@@ -27,7 +27,7 @@ struct values {
     const json_t *dropout, *reentrant, *remade_every, *remaking, *remade_modules, *schedule, *shared, *pattern, *stage;
     const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words, *serves, *predicts, *trains;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param,
-        *megatron_strategy;
+        *megatron_strategy, *gradients, *moments;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, padded, vocab_step, context, experts, experts_used, expert_ffn,
         gated;
     int64_t pure, fp8, galore, apollo, muon, adam_mini, badam, galore_rank, master, four_bits, eight_bits, bits;
@@ -37,7 +37,7 @@ struct values {
         lora_slots, slot_rank;
     int64_t hybrid, head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
     int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled, fused_loss, packs, pads;
-    int64_t gpus, devices, nodes, tp, pp, cp, ep, expert_tp, shards, replicas, sequence_parallel, fsdp_version, offload,
+    int64_t gpus, devices, nodes, tp, pp, cp, ep, expert_tp, reduces_half, quantised_experts, shards, replicas, sequence_parallel, fsdp_version, offload,
         zero, megatron_fsdp, torch_fsdp2;
 };
 
@@ -426,7 +426,7 @@ static void put_adapter(struct estimate_recipe *r, const struct values *s, const
             leave_out(r, "adapter=%s", recipe_text_of(s->adapter));
         return;
     }
-    const bool blocks = strstr(adapter, "oft"), prompts = adapter[0] == 'p', factors = strcmp(adapter, "ia3") == 0;
+    const bool blocks = strstr(adapter, "oft"), prompts = *adapter == 'p', factors = strcmp(adapter, "ia3") == 0;
     const int64_t rank = strcmp(adapter, "adalora") == 0 ? s->init_rank : s->rank;
     /* axolotl's loaders/model.py converts embeddings back to 16 bits after peft's prepare_model_for_kbit_training; the
      * others do not call it. */
@@ -442,6 +442,7 @@ static void put_adapter(struct estimate_recipe *r, const struct values *s, const
     if (s->oft_rank > 0 && blocks) leave_out(r, "oft_rank=%" PRId64 ": blocks of 32 inputs are counted", s->oft_rank);
     if (s->virtual_tokens > 0 && prompts) put_recipe_option(r, "--virtual-tokens=%" PRId64, s->virtual_tokens);
     if (s->eight_bits > 0 || s->bits == 8) put_recipe_option(r, "--weights=int8");
+    if (s->quantised_experts > 0 || value_has_word(s->model, "Linearized")) put_recipe_option(r, "--quantised-experts");
     if (!strstr(adapter, "lora") && (s->four_bits > 0 || s->bits == 4)) put_recipe_option(r, "--weights=nf4-double");
     if (prompts) return;
     put_target(r, s, factors);
@@ -655,9 +656,11 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
     /* LLaMA-Factory's own FSDP2, as torchtitan's, reduces float32 */
     const bool of_accelerate =
         is_written_for(r, "axolotl") || is_written_for(r, "TRL") || is_written_for(r, "accelerate");
-    if (sharding && strcmp(sharding, "fsdp2") == 0 && of_accelerate && !recipe_adapter_of(s) && s->pure <= 0 &&
-        (bf16_is_on(r, s) || fp16_is_on(s)))
+    if (s->reduces_half > 0 || value_has_word(s->gradients, "16") ||
+        (sharding && strcmp(sharding, "fsdp2") == 0 && of_accelerate && !recipe_adapter_of(s) && s->pure <= 0 &&
+         (bf16_is_on(r, s) || fp16_is_on(s))))
         put_recipe_option(r, "--half-reduce");
+    if (value_has_word(s->moments, "16")) put_recipe_option(r, "--half-states");
     if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s)) put_recipe_option(r, "--separate-adapters");
     if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s) && json_is_false(s->reentrant))
         put_recipe_option(r, "--no-reentrant");

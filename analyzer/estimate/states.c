@@ -28,7 +28,7 @@ struct estimate_local_params estimate_local_params(const struct plan *p, uint64_
 
 double estimate_states_element(const struct plan *p)
 {
-    return p->master_weights ? 4 : p->precision->weights;
+    return p->half_states ? 2 : p->master_weights ? 4 : p->precision->weights;
 }
 
 /* "8,030,261,248 parameters · 2 B", "… (dense) + … (experts)", and the number of GPUs that divide them. */
@@ -74,23 +74,17 @@ static void add_weight_lines(const struct plan *p, const struct estimate_shard_s
     estimate_states_explain(line, p->precision->source, p, n, each, divided);
 }
 
-/* Tensor and pipeline parallelism are assumed to be Megatron-LM's, or similar. With bfloat16 weights it has float32
- * gradients from the start, and steps with them; with float16 it converts them for the step, as DeepSpeed does. */
-static bool float32_from_the_start(const struct plan *p)
-{
-    return p->master_weights && plan_is_megatron(p) && strcmp(p->precision->name, "fp16") != 0;
-}
-
 /* What float32 needs in addition to the gradients' 16 bits, if they are summed in float32. */
 static void add_main_gradients(const struct plan *p, const struct estimate_shard_sum *n, bool divided, unsigned phases,
                                struct estimate_result *r)
 {
     unsigned more = 4 - p->precision->gradients;
-    bool likely = float32_from_the_start(p), sure = likely && p->runtime == PLAN_RUNTIME_MEGATRON;
+    bool likely = plan_sums_in_float32(p), sure = likely && p->runtime == PLAN_RUNTIME_MEGATRON;
     double bytes = ceil(part_of(n, divided) * more);
     struct estimate_line *line;
     char each[32];
 
+    if (likely && p->half_reduce) return;
     if (!likely) /* the step has its own line */
         phases &= ~IN_PHASE(STEP);
     line = estimate_add(r, ESTIMATE_GRADIENTS, phases, "float32 instead of 16 bits",
@@ -241,12 +235,14 @@ static void add_states(const struct plan *p, const struct estimate_shard_sum *n,
  * already. */
 static void add_step_gradients(const struct plan *p, const struct estimate_shard_sum *n, struct estimate_result *r)
 {
-    const bool divided = p->sharding != PLAN_SHARDING_DDP, half = float32_from_the_start(p);
+    const bool divided = p->sharding != PLAN_SHARDING_DDP, half = plan_sums_in_float32(p);
     const bool tiles = p->sharding == PLAN_SHARDING_ZERO3 && part_of(n, divided) > TILE, megatron = plan_is_megatron(p);
-    const double part = part_of(n, divided), bytes = half ? 2 * part : (megatron ? 4 : 6) * (tiles ? TILE : part);
-    if (half && p->runtime == PLAN_RUNTIME_MEGATRON) return;
+    const double part = part_of(n, divided),
+                 bytes = half && !p->half_reduce ? 2 * part : (megatron ? 4 : 6) * (tiles ? TILE : part);
+    if (half && p->runtime == PLAN_RUNTIME_MEGATRON && !p->half_reduce) return;
+    const bool sure = !half || (p->half_reduce && !p->half_states); /* Megatron-LM's precision-aware optimizer has none */
     struct estimate_line *line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
-                                              (struct estimate_interval){0, half ? 0 : ceil(bytes), ceil(bytes)});
+                                              (struct estimate_interval){0, sure ? ceil(bytes) : 0, ceil(bytes)});
 
     if (tiles)
         estimate_explain(line, "DeepSpeed stage3.py: _prepare_fp32_grad_for_sub_group, sub_group_size 1e9",
@@ -364,7 +360,7 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
     double each = p->precision->gradients, others = n->all - (away ? 0 : n->own);
     double bucket = fmin(n->all, BUCKET) * each, two = fmin(2 * unit, others) * reduced_element(p), begin;
     struct estimate_interval bytes = {0,
-                                      float32_from_the_start(p) ? 0
+                                      plan_sums_in_float32(p) ? 0
                                       : p->master_weights       ? bucket
                                       : units                   ? two
                                                                 : 0,

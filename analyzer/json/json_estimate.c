@@ -130,6 +130,8 @@ static json_t *plan_json(const struct estimate_answer *a)
                  {"late_zero_grad", p->late_zero_grad},
                  {"half_adapters", p->half_adapters},
                  {"half_reduce", p->half_reduce},
+                 {"half_states", p->half_states},
+                 {"quantised_experts", p->quantised_experts},
                  {"masked_lm", p->model->shape.masked_lm}};
     EACH (f, flags, COUNT_OF(flags)) json_object_set_new(o, f->key, json_boolean(f->given));
     json_object_set_new(o, "runtime", json_string(runtimes[p->runtime]));
