@@ -723,7 +723,7 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
     for (size_t i = 0; i < g->n && known && !is_inference(values); i++)
         estimate_recipe_fill(values, estimate_recipe_tool(g->roots[i]), g->kept);
     if (gpus && gpus <= INT64_MAX) values->gpus = (int64_t)gpus;
-    if (is_written_for(r, "OpenRLHF") && values->rank > 0) values->lora = 1;
+    if ((is_written_for(r, "OpenRLHF") || is_written_for(r, "verl")) && values->rank > 0) values->lora = 1;
     if (values->zero < 0 && value_has_word(values->distribution, "deepspeed_stage"))
         values->zero = estimate_recipe_stage_named(recipe_text_of(values->distribution));
     const char *each = strchr(recipe_text_of(values->accelerators), ':');

@@ -30,32 +30,15 @@ static const struct key {
 #undef SILENT
 };
 
-/* Traits of several rows of recipe_tools.def, and their short names there. */
+/* The short names that recipe_tools.def uses, and what several of its rows have. */
+#define SHORT(name, does) name = RECIPE_##name,
 enum {
-    MEGATRON = RECIPE_MEGATRON,
-    WHOLE = RECIPE_WHOLE,
-    WHOLE_ALONE = RECIPE_WHOLE_ALONE,
-    AUTOCAST = RECIPE_AUTOCAST,
-    BF16_ALWAYS = RECIPE_BF16_ALWAYS,
-    ADAMW = RECIPE_ADAMW,
-    REMADE = RECIPE_REMADE,
-    OPERATIONS = RECIPE_OPERATIONS,
-    DROPS = RECIPE_DROPS,
-    NO_CACHE = RECIPE_NO_CACHE,
-    PADS = RECIPE_PADS,
-    FOUR_BITS = RECIPE_FOUR_BITS,
-    HALF_ADAPTERS = RECIPE_HALF_ADAPTERS,
-    FSDP2 = RECIPE_FSDP2,
-    ACCELERATE = RECIPE_ACCELERATE,
-    PREFERENCES = RECIPE_PREFERENCES,
-    FROZEN_TOWER = RECIPE_FROZEN_TOWER,
-    SERVES = RECIPE_SERVES,
-    DENOISER = RECIPE_DENOISER,
-    TRAINER = ADAMW | DROPS,
-    TRL = RECIPE_BF16 | REMADE | PADS | FOUR_BITS | ACCELERATE | PREFERENCES,
+    RECIPE_TRAITS(SHORT) TRAINER = ADAMW | DROPS,
+    TRL = BF16 | REMADE | PADS | FOUR_BITS | ACCELERATE | PREFERENCES,
     FACTORY = TRAINER | REMADE | PADS | FOUR_BITS | FROZEN_TOWER,
-    TITAN = RECIPE_BF16 | RECIPE_FUSED | OPERATIONS | DROPS | RECIPE_SHARDS | FSDP2,
+    TITAN = BF16 | FUSED | OPERATIONS | DROPS | SHARDS | FSDP2,
 };
+#undef SHORT
 
 #define DEFAULT(tool, path, value)
 static const struct estimate_recipe_tool tools[] = {

@@ -11,30 +11,35 @@
 enum { RECIPE_UNSET = -1, RECIPE_WORDS = 128 };
 
 /* What a tool does unless its configuration states something else. */
-enum estimate_recipe_trait {
-    RECIPE_MEGATRON = 1 << 0,       /* its trainings are Megatron-LM's: master weights beside 16 bits */
-    RECIPE_WHOLE = 1 << 1,          /* trains in 16 bits without autocast */
-    RECIPE_WHOLE_ALONE = 1 << 2,    /* the same without FSDP */
-    RECIPE_AUTOCAST = 1 << 3,       /* also adapters are trained under autocast */
-    RECIPE_BF16 = 1 << 4,           /* computes in bfloat16 */
-    RECIPE_BF16_ALWAYS = 1 << 5,    /* also if the weights have another type */
-    RECIPE_ADAMW = 1 << 6,          /* AdamW is the optimizer */
-    RECIPE_FUSED = 1 << 7,          /* of PyTorch's optimizers the fused ones */
-    RECIPE_REMADE = 1 << 8,         /* layers are checkpointed */
-    RECIPE_OPERATIONS = 1 << 9,     /* selective checkpointing chooses operations, as torchtitan's */
-    RECIPE_DROPS = 1 << 10,         /* the loop keeps only the loss of the outputs, as Hugging Face's Trainer */
-    RECIPE_NO_CACHE = 1 << 11,      /* calls the model with use_cache=False */
-    RECIPE_PADS = 1 << 12,          /* pads a batch only to its longest sample */
-    RECIPE_FOUR_BITS = 1 << 13,     /* Q-LoRA does not convert embeddings to float32 */
-    RECIPE_HALF_ADAPTERS = 1 << 14, /* adapters have the type of the weights, if it is bfloat16 */
-    RECIPE_SHARDS = 1 << 15,        /* GPUs are those of FSDP */
-    RECIPE_FSDP2 = 1 << 16,         /* FSDP is its second version */
-    RECIPE_ACCELERATE = 1 << 17,    /* gradients are reduced in 16 bits by FSDP2 */
-    RECIPE_PREFERENCES = 1 << 18,   /* the key `rl` states a training on preferences */
-    RECIPE_FROZEN_TOWER = 1 << 19,  /* does not train an image tower */
-    RECIPE_SERVES = 1 << 20,        /* serves a model by vLLM */
-    RECIPE_DENOISER = 1 << 21,      /* trains a diffusion model's denoiser */
-};
+#define RECIPE_TRAITS(X)                                                               \
+    X(MEGATRON, "its trainings are Megatron-LM's: master weights beside 16 bits")      \
+    X(WHOLE, "trains in 16 bits without autocast")                                     \
+    X(WHOLE_ALONE, "the same without FSDP")                                            \
+    X(AUTOCAST, "also adapters are trained under autocast")                            \
+    X(BF16, "computes in bfloat16")                                                    \
+    X(BF16_ALWAYS, "also if the weights have another type")                            \
+    X(ADAMW, "AdamW is the optimizer")                                                 \
+    X(FUSED, "of PyTorch's optimizers the fused ones")                                 \
+    X(REMADE, "layers are checkpointed")                                               \
+    X(OPERATIONS, "selective checkpointing chooses operations, as torchtitan's")       \
+    X(DROPS, "the loop keeps only the loss of the outputs, as Hugging Face's Trainer") \
+    X(NO_CACHE, "calls the model with use_cache=False")                                \
+    X(PADS, "pads a batch only to its longest sample")                                 \
+    X(FOUR_BITS, "Q-LoRA does not convert embeddings to float32")                      \
+    X(HALF_ADAPTERS, "adapters have the type of the weights, if it is bfloat16")       \
+    X(SHARDS, "GPUs are those of FSDP")                                                \
+    X(FSDP2, "FSDP is its second version")                                             \
+    X(ACCELERATE, "gradients are reduced in 16 bits by FSDP2")                         \
+    X(PREFERENCES, "the key `rl` states a training on preferences")                    \
+    X(FROZEN_TOWER, "does not train an image tower")                                   \
+    X(SERVES, "serves a model by vLLM")                                                \
+    X(DENOISER, "trains a diffusion model's denoiser")
+#define NUMBER(name, does) RECIPE_NUMBER_##name,
+enum { RECIPE_TRAITS(NUMBER) };
+#undef NUMBER
+#define TRAIT(name, does) RECIPE_##name = 1 << RECIPE_NUMBER_##name,
+enum estimate_recipe_trait { RECIPE_TRAITS(TRAIT) };
+#undef TRAIT
 
 /* The values of the keys. TEXT: a JSON value of any kind, NULL if unset; WORD: empty if unset;
  * the others: RECIPE_UNSET. */
