@@ -11,151 +11,23 @@
 #include <strings.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 #include "analyzer/estimate/adapter_kinds.h"
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/recipe_value.h"
+#include "analyzer/estimate/recipe_values.h"
 #include "analyzer/model/model.h"
 
-enum { KEYS_MAX = 4000, PATH_PARTS = 256, UNSET = -1 };
-
-/* The values of the keys. TEXT: a JSON value of any kind, NULL if unset; the others: UNSET if unset. */
-struct values {
-    const json_t *model, *folder, *component, *titan_name, *titan_flavor, *activation;
-    const json_t *bf16, *fp16, *mixed, *dtype, *quantization, *recipe_form, *cache, *share, *rl, *rejected, *beta,
-        *accelerators;
-    const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *engine, *loss, *plugins;
-    const json_t *dropout, *reentrant, *remade_every, *remaking, *remade_modules, *schedule, *shared, *pattern, *stage;
-    const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words, *serves, *predicts, *trains;
-    const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param,
-        *megatron_strategy, *gradients, *moments;
-    int64_t layers, hidden, heads, kv_heads, ffn, vocab, padded, vocab_step, context, experts, experts_used, expert_ffn,
-        gated;
-    int64_t pure, fp8, galore, apollo, muon, adam_mini, badam, galore_rank, master, four_bits, eight_bits, bits;
-    int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
-        step_in_backward, distributed;
-    int64_t batch, stage_batch, global_batch, accumulation, seq, packed_seq, requests, pass_tokens, serves_lora,
-        lora_slots, slot_rank;
-    int64_t hybrid, head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
-    int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled, fused_loss, packs, pads;
-    int64_t gpus, devices, nodes, tp, pp, cp, ep, expert_tp, reduces_half, quantised_experts, shards, replicas, sequence_parallel, fsdp_version, offload,
-        zero, megatron_fsdp, torch_fsdp2;
-};
-
-enum kind { TEXT, COUNT, FLAG, UNFLAG, NOTHING };
-
-static const struct key {
-    const char *path;
-    enum kind kind;
-    size_t at;
-} keys[] = {
-#define KEY(path, kind, field) {path, kind, offsetof(struct values, field)},
-#define SILENT(path) {path, NOTHING, 0},
-#include "analyzer/estimate/recipe_keys.def"
-#undef KEY
-#undef SILENT
-};
-
-static int64_t recipe_count_of(const json_t *value)
-{
-    char *end;
-
-    if (json_is_integer(value)) return json_integer_value(value) >= 0 ? json_integer_value(value) : UNSET;
-    if (json_is_real(value) && json_real_value(value) >= 0 && json_real_value(value) < 1e15)
-        return (int64_t)json_real_value(value);
-    const long long n = strtoll(recipe_text_of(value), &end, 10);
-    return *recipe_text_of(value) && !*end && n >= 0 ? n : UNSET;
-}
-
-static void keep_value(struct values *values, const struct key *key, const json_t *value)
-{
-    char *field = (char *)values + key->at;
-
-    if (json_is_null(value) || key->kind == NOTHING) return;
-    if (key->kind == TEXT)
-        memcpy(field, &value, sizeof value);
-    else {
-        const int64_t n = key->kind == COUNT ? recipe_count_of(value) : says_yes(value) == (key->kind == FLAG);
-        memcpy(field, &n, sizeof n);
-    }
-}
-
-static void add_recipe_text(char **list, size_t *n, size_t max, size_t *more, const char *format, va_list arguments)
-{
-    char text[400];
-
-    vsnprintf(text, sizeof text, format, arguments);
-    for (size_t i = 0; i < *n; i++)
-        if (strcmp(list[i], text) == 0) return;
-    if (*n < max)
-        list[(*n)++] = arena_copy(text);
-    else if (more)
-        ++*more;
-}
-
-__attribute__((format(printf, 2, 3))) static void put_recipe_option(struct estimate_recipe *r, const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    add_recipe_text(r->option, &r->options_n, RECIPE_OPTIONS_MAX, NULL, format, arguments);
-    va_end(arguments);
-}
-
-__attribute__((format(printf, 2, 3))) static void leave_out(struct estimate_recipe *r, const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    add_recipe_text(r->unused, &r->unused_n, RECIPE_UNUSED_MAX, &r->unused_more, format, arguments);
-    va_end(arguments);
-}
-
-/* Lists a key without a row. Null, false and "none" are not listed: they turn something off. */
-static void note_unknown_key(struct estimate_recipe *r, const char *path, const json_t *value)
-{
-    if (json_is_null(value) || json_is_false(value) || json_is_object(value) || is_recipe_word(value, "none") ||
-        !estimate_recipe_may_matter(path))
-        return;
-    if (json_is_string(value))
-        leave_out(r, "%s=%.60s", path, recipe_text_of(value));
-    else if (json_is_integer(value))
-        leave_out(r, "%s=%" JSON_INTEGER_FORMAT, path, json_integer_value(value));
-    else if (json_is_real(value))
-        leave_out(r, "%s=%g", path, json_real_value(value));
-    else
-        leave_out(r, "%s", path);
-}
-
-/* Reads the keys, those of sections as "section.key"; `left` limits the number of keys that a file with aliases can
- * expand to. */
-static void walk_recipe(struct estimate_recipe *r, struct values *values, const json_t *object, const char *before,
-                        unsigned *left)
-{
-    const char *name;
-    json_t *value;
-
-    json_object_foreach((json_t *)object, name, value)
-    {
-        char path[PATH_PARTS];
-        if (!*left || snprintf(path, sizeof path, "%s%s%s", before, *before ? "." : "", name) >= (int)sizeof path)
-            return;
-        --*left;
-        for (char *c = path; *c; c++) *c = *c == '-' ? '_' : *c;
-        const struct key *key = FIND_OF(k, keys, COUNT_OF(keys), recipe_pattern_matches(k->path, path));
-        const json_t *expression = recipe_expression_of(value);
-        if (key && key->kind != NOTHING && expression) leave_out(r, "%s=%.60s", path, recipe_text_of(expression));
-        if (expression) continue;
-        if (key)
-            keep_value(values, key, value);
-        else
-            note_unknown_key(r, path, value);
-        if (json_is_object(value) && !(key && key->kind == NOTHING)) walk_recipe(r, values, value, path, left);
-    }
-}
+enum { KEYS_MAX = 4000, PATH_PARTS = 256 };
 
 static bool is_written_for(const struct estimate_recipe *r, const char *tool)
 {
     return strstr(r->tools, tool) != NULL;
+}
+
+static bool has_trait(const struct estimate_recipe *r, enum estimate_recipe_trait trait)
+{
+    return (r->traits & trait) != 0;
 }
 
 /* "TheBloke/Llama-2-7B-GPTQ" is Llama-2-7B with --weights=gptq, "…/hub/models--a--b/snapshots/…" is a/b. */
@@ -171,35 +43,41 @@ static void put_model_name(struct estimate_recipe *r, const char *name, bool qua
         if (dashes) *dashes = '/';
         name = cached;
     }
-    const char *weights;
-    size_t kept;
+    const char *slash = strrchr(name, '/'), *weights;
+    size_t kept = strlen(name);
 
+    /* a checkpoint of one file, which is usually elsewhere, has the model's name */
+    if (has_trait(r, RECIPE_DENOISER) && (text_ends_with(name, ".safetensors") || text_ends_with(name, ".ckpt"))) {
+        snprintf(cached, sizeof cached, "%s", slash ? slash + 1 : name);
+        *strrchr(cached, '.') = 0;
+        name = cached;
+    }
     if (quantized && estimate_recipe_stored(name, &kept, &weights)) {
-        put_recipe_option(r, "--model=%.*s", (int)kept, name);
-        if (!weights && strcmp(r->tools, "vLLM") == 0) weights = "nf4";
-        if (weights) put_recipe_option(r, "--weights=%s", weights);
+        estimate_recipe_add(r, "--model=%.*s", (int)kept, name);
+        if (!weights && has_trait(r, RECIPE_SERVES)) weights = "nf4";
+        if (weights) estimate_recipe_add(r, "--weights=%s", weights);
         return;
     }
-    put_recipe_option(r, "--model=%s", name);
+    estimate_recipe_add(r, "--model=%s", name);
 }
 
 /* Which part of a model with an image tower is not trained: LLaMA-Factory freezes the tower by default, and a training
  * without images computes no gradient for it. */
-static void put_frozen(struct estimate_recipe *r, const struct values *s)
+static void put_frozen(struct estimate_recipe *r, const struct estimate_recipe_values *s)
 {
-    const bool tower = s->frozen_tower >= 0 ? s->frozen_tower > 0
-                                            : is_written_for(r, "LLaMA-Factory") || is_written_for(r, "ms-swift") ||
-                                                  (is_written_for(r, "axolotl") && !s->processor);
+    const bool tower = s->frozen_tower >= 0
+                           ? s->frozen_tower > 0
+                           : has_trait(r, RECIPE_FROZEN_TOWER) || (is_written_for(r, "axolotl") && !s->processor);
 
     if (json_is_false(s->decoder_trained) || is_recipe_word(s->decoder_trained, "frozen"))
-        put_recipe_option(r, "--frozen=text");
+        estimate_recipe_add(r, "--frozen=text");
     else if (tower)
-        put_recipe_option(r, "--frozen=tower");
+        estimate_recipe_add(r, "--frozen=tower");
 }
 
 /* Megatron-LM takes the number of words from --vocab-size or the tokenizer, and rounds it up (vocab_size_with_padding).
  */
-static void put_vocab(struct estimate_recipe *r, const struct values *s)
+static void put_vocab(struct estimate_recipe *r, const struct estimate_recipe_values *s)
 {
     const int64_t words = s->vocab > 0 && s->vocab < 1 << 30
                               ? s->vocab
@@ -208,32 +86,35 @@ static void put_vocab(struct estimate_recipe *r, const struct values *s)
                   step = (s->vocab_step > 0 && s->vocab_step < 1 << 20 ? s->vocab_step : 128) *
                          (s->tp > 0 && s->tp < 1 << 20 ? s->tp : 1);
 
-    put_recipe_option(r, "--vocab=%" PRId64, s->padded > 0 ? s->padded : (words + step - 1) / step * step);
+    estimate_recipe_add(r, "--vocab=%" PRId64, s->padded > 0 ? s->padded : (words + step - 1) / step * step);
     if (s->padded <= 0 && s->vocab <= 0)
-        leave_out(r, "the tokenizer, which is assumed to have %" PRId64 " words", words);
+        estimate_recipe_leave_out(r, "the tokenizer, which is assumed to have %" PRId64 " words", words);
 }
 
 /* Mamba's among them, in an order of which a shape knows nothing. */
-static bool has_other_layers(const struct values *s)
+static bool has_other_layers(const struct estimate_recipe_values *s)
 {
     return s->hybrid > 0 || s->pattern;
 }
 
-static void put_model(struct estimate_recipe *r, const struct values *s, bool adapters, bool answers)
+static void put_model(struct estimate_recipe *r, const struct estimate_recipe_values *s, bool adapters, bool answers)
 {
     char name[512] = "";
 
-    if (*recipe_text_of(s->model))
+    if (*recipe_text_of(s->model) && !is_recipe_word(s->model, "scratch") && !is_recipe_word(s->model, "resume"))
         snprintf(name, sizeof name, "%s", recipe_text_of(s->model));
     else if (s->component || s->folder)
         estimate_recipe_torchtune_model(recipe_text_of(s->folder), recipe_text_of(s->component), name, sizeof name);
     else if (s->titan_name && s->titan_flavor)
         estimate_recipe_titan_model(recipe_text_of(s->titan_name), recipe_text_of(s->titan_flavor), name, sizeof name);
+    if (is_written_for(r, "torchtitan") && s->component)
+        estimate_recipe_leave_out(r, "what config_registry.py sets for %s", recipe_text_of(s->component));
     if (*name) {
-        put_model_name(r, name, adapters || strcmp(r->tools, "vLLM") == 0);
+        put_model_name(r, name, adapters || has_trait(r, RECIPE_SERVES));
         if (!adapters && !answers && model_has_tower(name)) put_frozen(r, s);
         return;
     }
+    const bool gated = s->gated > 0 || value_has_word(s->activation, "glu");
     const struct {
         const char *option;
         int64_t n;
@@ -243,34 +124,33 @@ static void put_model(struct estimate_recipe *r, const struct values *s, bool ad
                  {"kv-heads", s->kv_heads},
                  {"head-dim", s->head_dim},
                  {"ffn", s->experts > 0 && s->expert_ffn > 0 ? s->expert_ffn : s->ffn},
-                 {"context", s->context},
+                 {"context", s->context > 0 || gated ? s->context : s->seq},
                  {"experts", s->experts},
                  {"experts-used", s->experts_used}};
-    const bool gated = s->gated > 0 || value_has_word(s->activation, "glu");
     if (has_other_layers(s) || is_written_for(r, "peft")) return; /* which layers, or of which model, is unknown */
-    if (s->layers > 0 && !gated) put_recipe_option(r, "--family=gpt");
+    if (s->layers > 0 && !gated) estimate_recipe_add(r, "--family=gpt");
     for (size_t i = 0; s->layers > 0 && i < COUNT_OF(shape); i++)
-        if (shape[i].n > 0) put_recipe_option(r, "--%s=%" PRId64, shape[i].option, shape[i].n);
+        if (shape[i].n > 0) estimate_recipe_add(r, "--%s=%" PRId64, shape[i].option, shape[i].n);
     const bool untied = s->untied > 0 || json_is_false(s->shared);
-    if (s->layers > 0 && gated != untied) put_recipe_option(r, gated ? "--tied" : "--untied");
+    if (s->layers > 0 && gated != untied) estimate_recipe_add(r, gated ? "--tied" : "--untied");
     if (s->layers > 0) put_vocab(r, s);
     const bool has_ffn = s->ffn > 0 || (s->experts > 0 && s->expert_ffn > 0);
     if (s->layers > 0 && !has_ffn && s->hidden > 0 && s->hidden < 1 << 24) /* Megatron-LM's arguments.py */
-        put_recipe_option(r, "--ffn=%" PRId64, gated ? s->hidden * 8 / 3 / 64 * 64 : s->hidden * 4);
+        estimate_recipe_add(r, "--ffn=%" PRId64, gated ? s->hidden * 8 / 3 / 64 * 64 : s->hidden * 4);
 }
 
-static bool has_deepspeed(const struct values *s)
+static bool has_deepspeed(const struct estimate_recipe_values *s)
 {
     return s->zero >= 0 || value_has_word(s->distribution, "deepspeed") || *recipe_text_of(s->deepspeed);
 }
 
-static bool has_fsdp(const struct values *s)
+static bool has_fsdp(const struct estimate_recipe_values *s)
 {
     return is_value_given(s->fsdp) || s->strategy || value_has_word(s->distribution, "fsdp") || s->fsdp_version > 0 ||
            s->torch_fsdp2 > 0;
 }
 
-static const char *recipe_adapter_of(const struct values *s)
+static const char *recipe_adapter_of(const struct estimate_recipe_values *s)
 {
     const char *component = strrchr(recipe_text_of(s->component), '.');
     const bool four = s->four_bits > 0 || s->bits == 4 || value_has_word(s->component, ".qlora_");
@@ -281,22 +161,24 @@ static const char *recipe_adapter_of(const struct values *s)
     if (is_recipe_word(s->adapter, "dora")) return "dora";
     const char *ours = estimate_recipe_adapter(recipe_text_of(s->adapter));
     if (ours) return ours;
-    if (is_recipe_word(s->adapter, "lora") || value_has_word(s->adapter, ".PeftConfig") || s->lora > 0 ||
+    if (is_recipe_word(s->adapter, "lora") || value_has_word(s->adapter, ".PeftConfig") || s->lora > 0 || *s->targets ||
+        value_has_word(s->adapter, "networks.lora") || value_has_word(s->adapter, "lycoris") ||
         strncmp(component, "lora_", 5) == 0)
         return four ? "qlora" : "lora";
     return NULL;
 }
 
 /* If the file does not set it: TRL's SFTConfig has bf16 unless fp16 is set; torchtitan's FSDP computes in bfloat16. */
-static bool bf16_is_on(const struct estimate_recipe *r, const struct values *s)
+static bool bf16_is_on(const struct estimate_recipe *r, const struct estimate_recipe_values *s)
 {
     if (s->bf16) return says_yes(s->bf16);
-    if (is_written_for(r, "AutoModel")) return true; /* the default is the checkpoint's; FSDP2 computes in bfloat16 */
+    if (s->amp_type && says_yes(s->fp16)) return value_has_word(s->amp_type, "bf");
+    if (has_trait(r, RECIPE_BF16_ALWAYS)) return true;
     if (s->mixed || s->dtype) return value_has_word(s->mixed, "bf") || value_has_word(s->dtype, "bf");
-    return is_written_for(r, "torchtitan") || (is_written_for(r, "TRL") && !says_yes(s->fp16));
+    return has_trait(r, RECIPE_BF16) && !says_yes(s->fp16);
 }
 
-static bool fp16_is_on(const struct values *s)
+static bool fp16_is_on(const struct estimate_recipe_values *s)
 {
     return says_yes(s->fp16) ||
            (!s->bf16 && (value_has_word(s->mixed, "16") || is_recipe_word(s->mixed, "16") ||
@@ -305,46 +187,42 @@ static bool fp16_is_on(const struct values *s)
 }
 
 /* The types of parameters, gradients and states, as each tool makes them; sources are in docs/estimate.md. */
-static void put_precision(struct estimate_recipe *r, const struct values *s, bool adapters)
+static void put_precision(struct estimate_recipe *r, const struct estimate_recipe_values *s, bool adapters)
 {
     const bool bf16 = bf16_is_on(r, s), fp16 = !bf16 && fp16_is_on(s), half = bf16 || fp16;
     const char *word = bf16 ? "bf16" : "fp16";
 
     if (!half) {
-        put_recipe_option(r, value_has_word(s->mixed, "fp8") ? "--precision=amp-fp8" : "--precision=fp32");
+        estimate_recipe_add(r, value_has_word(s->mixed, "fp8") ? "--precision=amp-fp8" : "--precision=fp32");
         return;
     }
-    if (s->fp8 > 0) leave_out(r, "fp8");
-    const bool megatron = is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo");
-    if ((has_deepspeed(s) || megatron) && !adapters) {
-        put_recipe_option(r, "--precision=%s", word);
-        put_recipe_option(r, "--master-weights");
+    if (s->fp8 > 0) estimate_recipe_leave_out(r, "fp8");
+    if ((has_deepspeed(s) || has_trait(r, RECIPE_MEGATRON)) && !adapters) {
+        estimate_recipe_add(r, "--precision=%s", word);
+        estimate_recipe_add(r, "--master-weights");
         return;
     }
     /* all in 16 bits: loaded so, and trained parameters are not converted to float32 */
-    const bool whole = (adapters && !is_written_for(r, "verl")) || is_written_for(r, "torchtune") || s->pure > 0 ||
-                       (is_written_for(r, "AutoModel") && !value_has_word(s->dtype, "32")) ||
-                       (!has_fsdp(s) && (is_written_for(r, "axolotl") || value_has_word(s->dtype, "16")));
-    put_recipe_option(r, "--precision=%s%s", whole ? "" : "amp-", word);
+    const bool whole = (adapters && !has_trait(r, RECIPE_AUTOCAST)) || s->pure > 0 ||
+                       value_has_word(s->mixed, "-true") ||
+                       (has_trait(r, RECIPE_WHOLE) && !value_has_word(s->dtype, "32")) ||
+                       (!has_fsdp(s) && (has_trait(r, RECIPE_WHOLE_ALONE) || value_has_word(s->dtype, "16")));
+    estimate_recipe_add(r, "--precision=%s%s", whole ? "" : "amp-", word);
 }
 
 static void put_step(struct estimate_recipe *r, bool fused, bool in_backward)
 {
-    if (in_backward || fused) put_recipe_option(r, "--step=%s", in_backward ? "in-backward" : "fused");
+    if (in_backward || fused) estimate_recipe_add(r, "--step=%s", in_backward ? "in-backward" : "fused");
 }
 
 /* Instead of the trainer's (LLaMA-Factory's trainer_utils.py: create_custom_optimizer). */
-static const char *own_optimizer(struct estimate_recipe *r, const struct values *s)
+static const char *own_optimizer(struct estimate_recipe *r, const struct estimate_recipe_values *s)
 {
-    if (s->apollo > 0) leave_out(r, "use_apollo: its states are counted as GaLore's");
-    return s->galore > 0 || s->apollo > 0 ? "galore_adamw"
-           : s->muon > 0                  ? "muon"
-           : s->adam_mini > 0             ? "adam_mini"
-           : s->badam > 0                 ? "badam"
-                                          : NULL;
+    if (s->apollo > 0) estimate_recipe_leave_out(r, "use_apollo: its states are counted as GaLore's");
+    return s->galore > 0 || s->apollo > 0 ? "galore_adamw" : *s->own_optimizer ? s->own_optimizer : NULL;
 }
 
-static void put_optimizer(struct estimate_recipe *r, const struct values *s, bool in_backward)
+static void put_optimizer(struct estimate_recipe *r, const struct estimate_recipe_values *s, bool in_backward)
 {
     const char *name = recipe_text_of(s->optimizer), *ours, *own = own_optimizer(r, s);
     bool fused = false;
@@ -353,24 +231,24 @@ static void put_optimizer(struct estimate_recipe *r, const struct values *s, boo
     if (own) name = own;
     if (!*name) {
         if (json_is_object(s->optimizer)) return; /* a section: its own keys set it */
-        if (is_written_for(r, "TRL") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "Transformers"))
-            put_recipe_option(r, "--optimizer=adamw"); /* TrainingArguments' default */
+        if (has_trait(r, RECIPE_ADAMW)) estimate_recipe_add(r, "--optimizer=adamw");
         return;
     }
     ours = estimate_recipe_optimizer(name, lower, sizeof lower, &fused);
     if (ours) {
-        put_recipe_option(r, "--optimizer=%s", ours);
+        estimate_recipe_add(r, "--optimizer=%s", ours);
         if ((s->galore > 0 || s->apollo > 0) && s->galore_rank > 0)
-            put_recipe_option(r, "--lora-rank=%" PRId64, s->galore_rank);
+            estimate_recipe_add(r, "--lora-rank=%" PRId64, s->galore_rank);
         put_step(r, fused || s->fused_step > 0, in_backward);
         return;
     }
+    if (is_written_for(r, "timm") && strcmp(lower, "sgd") == 0) strcpy(lower, "sgd-momentum");
     if (!estimate_any_optimizer(lower)) {
-        leave_out(r, "optimizer=%s: Adam's two states are counted", name);
+        estimate_recipe_leave_out(r, "optimizer=%s: Adam's two states are counted", name);
         return;
     }
-    put_recipe_option(r, "--optimizer=%s", lower);
-    put_step(r, s->fused_step > 0 || is_written_for(r, "torchtitan"), in_backward);
+    estimate_recipe_add(r, "--optimizer=%s", lower);
+    put_step(r, s->fused_step > 0 || has_trait(r, RECIPE_FUSED), in_backward);
 }
 
 /* The matrices of a text: names separated by commas or blanks, or a pattern. */
@@ -388,17 +266,18 @@ static unsigned matrices_of_text(struct estimate_recipe *r, const char *text)
         /* beside many experts that have no adapters; of an image tower, whose adapters are not counted */
         const bool others = memmem(text, length, "shared_expert", 13) || memmem(text, length, "vision", 6);
         const unsigned matrices = others ? 0 : estimate_adapter_find_matrices(text, length);
-        if (length && !matrices) leave_out(r, "adapters of %.*s", (int)(length < 60 ? length : 60), text);
+        if (length && !matrices)
+            estimate_recipe_leave_out(r, "adapters of %.*s", (int)(length < 60 ? length : 60), text);
         found |= matrices;
     }
     return found;
 }
 
 /* IA3's factors of the MLP come in addition to the named ones. */
-static void put_target(struct estimate_recipe *r, const struct values *s, bool factors)
+static void put_target(struct estimate_recipe *r, const struct estimate_recipe_values *s, bool factors)
 {
     const bool attention_only = is_written_for(r, "torchtune"); /* its MLP has a key of its own */
-    unsigned found = matrices_of_text(r, recipe_text_of(s->target)),
+    unsigned found = matrices_of_text(r, recipe_text_of(s->target)) | matrices_of_text(r, s->targets),
              usual = factors ? PLAN_KEYS | PLAN_VALUES : PLAN_LINEAR;
     char text[ESTIMATE_MATRICES_TEXT];
     size_t i;
@@ -407,69 +286,69 @@ static void put_target(struct estimate_recipe *r, const struct values *s, bool f
     json_array_foreach((json_t *)s->target, i, item) found |= matrices_of_text(r, recipe_text_of(item));
     if (s->all_linear > 0) found = attention_only && found ? found | PLAN_MLP : 0;
     if (factors) found &= PLAN_QKV | PLAN_OUTPUT;
-    if (found && found != usual) put_recipe_option(r, "--target=%s", estimate_adapter_name_matrices(found, text));
+    if (found && found != usual) estimate_recipe_add(r, "--target=%s", estimate_adapter_name_matrices(found, text));
 }
 
-/* lora_dropout, where a kind of adapters has it. TRL's ModelConfig has 0.05 unless it is given, the others none. */
+/* lora_dropout, where a kind of adapters has it. */
 static void put_recipe_dropout(struct estimate_recipe *r, const json_t *given, const char *adapter)
 {
     const double p = json_is_string(given) ? atof(json_string_value(given)) : json_number_value(given);
 
     if (!strstr(adapter, "lora") && strcmp(adapter, "dora") != 0 && strcmp(adapter, "vera") != 0) return;
-    if (given || is_written_for(r, "TRL")) put_recipe_option(r, "--lora-dropout=%g", given ? p : 0.05);
+    if (given) estimate_recipe_add(r, "--lora-dropout=%g", p);
 }
 
-static void put_adapter(struct estimate_recipe *r, const struct values *s, const char *adapter)
+static void put_adapter(struct estimate_recipe *r, const struct estimate_recipe_values *s, const char *adapter)
 {
     if (!adapter) {
         if (*recipe_text_of(s->adapter) && !is_recipe_word(s->adapter, "full") && !is_recipe_word(s->adapter, "none"))
-            leave_out(r, "adapter=%s", recipe_text_of(s->adapter));
+            estimate_recipe_leave_out(r, "adapter=%s", recipe_text_of(s->adapter));
+        if (!s->adapter && s->rank > 0)
+            estimate_recipe_leave_out(r, "the rank of adapters: no key states that there are any");
         return;
     }
     const bool blocks = strstr(adapter, "oft"), prompts = *adapter == 'p', factors = strcmp(adapter, "ia3") == 0;
     const int64_t rank = strcmp(adapter, "adalora") == 0 ? s->init_rank : s->rank;
     /* axolotl's loaders/model.py converts embeddings back to 16 bits after peft's prepare_model_for_kbit_training; the
      * others do not call it. */
-    const bool plain = strcmp(adapter, "qlora") == 0 &&
-                       (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") ||
-                        is_written_for(r, "TRL") || is_written_for(r, "torchtune") || is_written_for(r, "AutoModel"));
-    put_recipe_option(r, "--adapter=%s", plain ? "lora" : adapter);
-    if (plain) put_recipe_option(r, "--weights=%s", strcmp(r->tools, "TRL") == 0 ? "nf4" : "nf4-double");
-    if (rank > 0 && !blocks && !prompts && !factors) put_recipe_option(r, "--lora-rank=%" PRId64, rank);
+    const bool plain = strcmp(adapter, "qlora") == 0 && has_trait(r, RECIPE_FOUR_BITS);
+    estimate_recipe_add(r, "--adapter=%s", plain ? "lora" : adapter);
+    if (plain || (s->nested == 0 && strcmp(adapter, "qlora") == 0))
+        estimate_recipe_add(r, "--weights=%s", s->nested == 0 ? "nf4" : "nf4-double");
+    if (value_has_word(s->adapter, "lycoris")) estimate_recipe_leave_out(r, "lycoris.kohya: LoRA is estimated");
+    if (rank > 0 && !blocks && !prompts && !factors) estimate_recipe_add(r, "--lora-rank=%" PRId64, rank);
     put_recipe_dropout(r, s->dropout, adapter);
-    if (is_written_for(r, "torchtune") && value_has_word(s->dtype, "16")) put_recipe_option(r, "--half-adapters");
-    if (s->block_size > 0 && blocks) put_recipe_option(r, "--block-size=%" PRId64, s->block_size);
-    if (s->oft_rank > 0 && blocks) leave_out(r, "oft_rank=%" PRId64 ": blocks of 32 inputs are counted", s->oft_rank);
-    if (s->virtual_tokens > 0 && prompts) put_recipe_option(r, "--virtual-tokens=%" PRId64, s->virtual_tokens);
-    if (s->eight_bits > 0 || s->bits == 8) put_recipe_option(r, "--weights=int8");
-    if (s->quantised_experts > 0 || value_has_word(s->model, "Linearized")) put_recipe_option(r, "--quantised-experts");
-    if (!strstr(adapter, "lora") && (s->four_bits > 0 || s->bits == 4)) put_recipe_option(r, "--weights=nf4-double");
+    if (has_trait(r, RECIPE_HALF_ADAPTERS) && bf16_is_on(r, s)) estimate_recipe_add(r, "--half-adapters");
+    if (s->block_size > 0 && blocks) estimate_recipe_add(r, "--block-size=%" PRId64, s->block_size);
+    if (s->oft_rank > 0 && blocks)
+        estimate_recipe_leave_out(r, "oft_rank=%" PRId64 ": blocks of 32 inputs are counted", s->oft_rank);
+    if (s->virtual_tokens > 0 && prompts) estimate_recipe_add(r, "--virtual-tokens=%" PRId64, s->virtual_tokens);
+    if (s->eight_bits > 0 || s->bits == 8) estimate_recipe_add(r, "--weights=int8");
+    if (s->quantised_experts > 0 || value_has_word(s->model, "Linearized"))
+        estimate_recipe_add(r, "--quantised-experts");
+    if (!strstr(adapter, "lora") && (s->four_bits > 0 || s->bits == 4)) estimate_recipe_add(r, "--weights=nf4-double");
     if (prompts) return;
     put_target(r, s, factors);
     if (value_has_word(s->saved, "embed") || value_has_word(s->saved, "lm_head") || value_has_word(s->saved, "wte"))
-        put_recipe_option(r, "--modules-to-save=embeddings");
+        estimate_recipe_add(r, "--modules-to-save=embeddings");
 }
 
 /* These tools pad a batch only to its longest sample, unless they pack samples. LLaMA-Factory packs in pre-training;
  * DeepSpeed-Chat, whose scripts are read as TRL's, pads to the maximum. */
-static bool lengths_vary(const struct estimate_recipe *r, const struct values *s)
+static bool lengths_vary(const struct estimate_recipe *r, const struct estimate_recipe_values *s)
 {
-    const bool pads_to_longest = is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") ||
-                                 is_written_for(r, "TRL") || is_written_for(r, "torchtune") ||
-                                 is_written_for(r, "verl");
-
     if (is_written_for(r, "TRL") && !is_written_for(r, "ms-swift") && has_deepspeed(s)) return false;
-    return pads_to_longest && s->packs <= 0 && s->pads <= 0 && !(s->packs < 0 && is_recipe_word(s->stage, "pt"));
+    return has_trait(r, RECIPE_PADS) && s->packs <= 0 && s->pads <= 0 &&
+           !(s->packs < 0 && is_recipe_word(s->stage, "pt"));
 }
 
 /* What a training on preferences or rewards is called; NULL: the training is on text. */
-static const char *preference_of(const struct estimate_recipe *r, const struct values *s)
+static const char *preference_of(const struct estimate_recipe *r, const struct estimate_recipe_values *s)
 {
     const char *loss = recipe_text_of(s->loss), *stage = recipe_text_of(s->stage);
 
-    if ((is_written_for(r, "axolotl") || is_written_for(r, "TRL") || is_written_for(r, "ms-swift")) &&
-        *recipe_text_of(s->rl))
-        return recipe_text_of(s->rl);
+    if (has_trait(r, RECIPE_PREFERENCES) && *recipe_text_of(s->rl)) return recipe_text_of(s->rl);
+    if (s->task) return estimate_recipe_preference(recipe_text_of(s->task));
     if (is_written_for(r, "LLaMA-Factory") && *stage && strcmp(stage, "sft") != 0 && strcmp(stage, "pt") != 0)
         return stage;
     if (is_written_for(r, "OpenRLHF") && s->rejected) return s->beta ? "dpo" : "rm";
@@ -477,25 +356,25 @@ static const char *preference_of(const struct estimate_recipe *r, const struct v
     return strstr(loss, "DPO") ? "dpo" : "ppo";
 }
 
-static bool has_pairs(const struct estimate_recipe *r, const struct values *s)
+static bool has_pairs(const struct estimate_recipe *r, const struct estimate_recipe_values *s)
 {
     const char *name = preference_of(r, s);
 
     return name && estimate_recipe_has_pairs(name);
 }
 
-static void note_preference(struct estimate_recipe *r, const struct values *s, bool adapters)
+static void note_preference(struct estimate_recipe *r, const struct estimate_recipe_values *s, bool adapters)
 {
     const char *name = preference_of(r, s);
 
     if (!name) return;
     if (!has_pairs(r, s))
-        leave_out(r, "%s: one model's training on text is estimated", name);
+        estimate_recipe_leave_out(r, "%s: one model's training on text is estimated", name);
     else if (!adapters && (strcmp(name, "dpo") == 0 || strcmp(name, "ipo") == 0))
-        leave_out(r, "the reference model of %s", name);
+        estimate_recipe_leave_out(r, "the reference model of %s", name);
 }
 
-static void put_batches(struct estimate_recipe *r, const struct values *s, int64_t data_parallel)
+static void put_batches(struct estimate_recipe *r, const struct estimate_recipe_values *s, int64_t data_parallel)
 {
     int64_t batch = s->batch, passes = s->accumulation;
 
@@ -512,16 +391,15 @@ static void put_batches(struct estimate_recipe *r, const struct values *s, int64
     if (passes <= 0 && s->global_batch > 0 && batch > 0 && data_parallel > 0)
         passes = s->global_batch / batch / data_parallel;
     if (has_pairs(r, s) && batch < INT64_MAX / 2) batch = count_or_one(batch) * 2;
-    if (batch > 0) put_recipe_option(r, "--batch=%" PRId64, batch);
-    if (passes > 1) put_recipe_option(r, "--accumulation=%" PRId64, passes);
+    if (batch > 0) estimate_recipe_add(r, "--batch=%" PRId64, batch);
+    if (passes > 1) estimate_recipe_add(r, "--accumulation=%" PRId64, passes);
     const int64_t seq = s->packed_seq > 0 ? s->packed_seq : s->seq;
-    if (seq > 0) put_recipe_option(r, "--seq=%" PRId64, seq);
-    if (s->seq < 0 && strcmp(r->tools, "TRL") == 0) put_recipe_option(r, "--seq=1024"); /* SFTConfig's max_length */
-    if ((s->seq > 0 || strcmp(r->tools, "TRL") == 0) && lengths_vary(r, s)) put_recipe_option(r, "--varying-lengths");
+    if (seq > 0) estimate_recipe_add(r, "--seq=%" PRId64, seq);
+    if (s->seq > 0 && lengths_vary(r, s)) estimate_recipe_add(r, "--varying-lengths");
 }
 
 /* Chunks of layers that each pipeline stage has; torchtitan's interleaved schedules have two. */
-static int64_t recipe_chunks(const struct values *s)
+static int64_t recipe_chunks(const struct estimate_recipe_values *s)
 {
     if (s->pp <= 1) return 1;
     if (s->chunk_layers > 0 && s->layers > 0 && s->layers / s->pp > s->chunk_layers && s->pp < 1 << 20)
@@ -532,66 +410,82 @@ static int64_t recipe_chunks(const struct values *s)
 
 /* Layers that are checkpointed, if not all are. torchtitan's selective_ac_option is "op" or a number; Megatron-LM's
  * "block" remakes so many layers of each chunk of a stage, "uniform" keeps an input for so many layers. */
-static void put_some_layers(struct estimate_recipe *r, const struct values *s)
+static void put_some_layers(struct estimate_recipe *r, const struct estimate_recipe_values *s)
 {
     if (s->remade <= 0) return;
     if (is_recipe_word(s->remaking, "block"))
-        put_recipe_option(r, "--checkpointed-layers=%" PRId64, s->remade * count_or_one(recipe_chunks(s)));
+        estimate_recipe_add(r, "--checkpointed-layers=%" PRId64, s->remade * count_or_one(recipe_chunks(s)));
     else if (s->remade > 1)
-        leave_out(r, "recompute_num_layers=%" PRId64 ": the input of each layer is counted", s->remade);
+        estimate_recipe_leave_out(r, "recompute_num_layers=%" PRId64 ": the input of each layer is counted", s->remade);
 }
 
-static void put_activations(struct estimate_recipe *r, const struct values *s)
+static void put_activations(struct estimate_recipe *r, const struct estimate_recipe_values *s)
 {
     const int every = atoi(recipe_text_of(s->remade_every));
     const char *mode = recipe_text_of(s->checkpointing);
     const bool whole = json_is_true(s->checkpointing) || !strcasecmp(mode, "full") || !strcasecmp(mode, "true") ||
                        !strcasecmp(mode, "offload") || !strcasecmp(mode, "unsloth");
 
-    const bool operations = is_written_for(r, "torchtitan") || is_written_for(r, "AutoModel");
+    const bool operations = has_trait(r, RECIPE_OPERATIONS);
 
     if (s->remade_modules && !is_only_word(s->remade_modules, "core_attn"))
-        leave_out(r, "recompute_modules: only core_attn is known");
+        estimate_recipe_leave_out(r, "recompute_modules: only core_attn is known");
     if (s->selective > 0 || (!strcasecmp(mode, "selective") && !operations)) {
         if (!s->remade_modules || value_has_word(s->remade_modules, "core_attn"))
-            put_recipe_option(r, "--checkpointing=selective");
+            estimate_recipe_add(r, "--checkpointing=selective");
     } else if (strcasecmp(mode, "selective") == 0 && every > 0) {
-        put_recipe_option(r, "--checkpointing=full");
-        if (every > 1) put_recipe_option(r, "--checkpoint-every=%d", every);
+        estimate_recipe_add(r, "--checkpointing=full");
+        if (every > 1) estimate_recipe_add(r, "--checkpoint-every=%d", every);
     } else if (!strcasecmp(mode, "selective"))
-        put_recipe_option(r, "--checkpointing=selective-op");
+        estimate_recipe_add(r, "--checkpointing=selective-op");
     else if (whole || s->checkpointing_on > 0 ||
-             ((is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL")) && s->checkpointing_on != 0 &&
-              !json_is_false(s->checkpointing)))
-        put_recipe_option(r, "--checkpointing=full"); /* the default of these two */
+             (has_trait(r, RECIPE_REMADE) && s->checkpointing_on != 0 && !json_is_false(s->checkpointing)))
+        estimate_recipe_add(r, "--checkpointing=full");
     if (whole) put_some_layers(r, s);
     if (is_written_for(r, "AutoModel") && whole && estimate_recipe_by_module(recipe_text_of(s->model)))
-        put_recipe_option(r, "--checkpoint-modules");
+        estimate_recipe_add(r, "--checkpoint-modules");
     const bool away = s->away > 0 || strcasecmp(mode, "offload") == 0;
     if (away && (s->tp > 1 || s->pp > 1))
-        leave_out(r, "offloaded activations");
+        estimate_recipe_leave_out(r, "offloaded activations");
     else if (away)
-        put_recipe_option(r, "--offload-activations");
-    if (is_written_for(r, "axolotl") || is_written_for(r, "LLaMA-Factory") || is_written_for(r, "TRL") ||
-        is_written_for(r, "torchtune") || is_written_for(r, "torchtitan") || is_written_for(r, "Transformers") ||
-        is_written_for(r, "verl"))
-        put_recipe_option(r, "--drop-outputs"); /* their loops do so, as Hugging Face's Trainer does */
-    if (is_written_for(r, "AutoModel") ||
-        strcmp(r->tools, "verl") == 0) /* auto_model.py, dp_actor.py: use_cache=False */
-        put_recipe_option(r, "--no-cache");
-    if (s->eager > 0 || is_recipe_word(s->attention, "eager") || is_recipe_word(s->attention, "disabled") ||
+        estimate_recipe_add(r, "--offload-activations");
+    if (has_trait(r, RECIPE_DROPS)) estimate_recipe_add(r, "--drop-outputs");
+    if (has_trait(r, RECIPE_NO_CACHE)) estimate_recipe_add(r, "--no-cache");
+    const bool unfused = is_written_for(r, "sd-scripts") && !is_written_for(r, "FLUX") && s->flash <= 0;
+    if (unfused || s->eager > 0 || is_recipe_word(s->attention, "eager") || is_recipe_word(s->attention, "disabled") ||
         (is_recipe_word(s->engine, "local") && s->flash <= 0) || is_recipe_word(s->attention, "unfused") ||
         is_recipe_word(s->attention, "local"))
-        put_recipe_option(r, "--attention=eager");
-    if (s->liger > 0 || value_has_word(s->plugins, "liger") || s->compiled > 0) put_recipe_option(r, "--fused-layers");
-    if (s->compiled > 0 || (s->fused_loss > 0 && !is_recipe_word(s->loss, "te"))) put_recipe_option(r, "--fused-loss");
+        estimate_recipe_add(r, "--attention=eager");
+    if (s->liger > 0 || value_has_word(s->plugins, "liger") || s->compiled > 0)
+        estimate_recipe_add(r, "--fused-layers");
+    if (s->compiled > 0 || (s->fused_loss > 0 && !is_recipe_word(s->loss, "te")))
+        estimate_recipe_add(r, "--fused-loss");
     if (s->chunked > 0 || s->liger > 0 || value_has_word(s->plugins, "cut_cross_entropy") ||
         value_has_word(s->loss, "chunked") || value_has_word(s->loss, "LinearCrossEntropy"))
-        put_recipe_option(r, "--chunked-loss");
+        estimate_recipe_add(r, "--chunked-loss");
+}
+
+/* What is on the GPU beside a denoiser, and the size of what it makes. */
+static void put_denoiser(struct estimate_recipe *r, const struct estimate_recipe_values *s, bool adapters)
+{
+    static const char *const resident[2][2] = {{"all", "text"}, {"vae", "denoiser"}};
+    const bool away = s->text_away > 0 && !(s->text_trained > 0 && is_written_for(r, "diffusers"));
+    const char *text = *s->stored_text || !is_written_for(r, "ai-toolkit") ? s->stored_text : s->stored;
+
+    if (s->image > 0) estimate_recipe_add(r, "--image=%" PRId64, s->image);
+    if (s->frames > 1) estimate_recipe_add(r, "--frames=%" PRId64, s->frames);
+    if (s->ema > 0 && !adapters) estimate_recipe_add(r, "--ema");
+    if (!has_trait(r, RECIPE_DENOISER)) return;
+    estimate_recipe_add(r, "--resident=%s", resident[away][s->vae_away > 0]);
+    if (*s->stored && adapters) estimate_recipe_add(r, "--weights=%.*s", (int)strcspn(s->stored, ","), s->stored);
+    if (*text && !away) estimate_recipe_add(r, "--text-weights=%s", text);
+    if (s->text_trained > 0 && !away)
+        estimate_recipe_leave_out(r, "the text encoders' %s, which are trained too", adapters ? "adapters" : "weights");
+    if (s->swapped > 0) estimate_recipe_leave_out(r, "blocks_to_swap=%" PRId64, s->swapped);
 }
 
 /* The number of all GPUs; 0: not stated. */
-static int64_t recipe_gpus(const struct values *s)
+static int64_t recipe_gpus(const struct estimate_recipe_values *s)
 {
     const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
 
@@ -607,18 +501,18 @@ static int64_t recipe_gpus(const struct values *s)
 
 /* Replicas of a sharded model, each of more than one GPU (else they are those of DDP): each GPU has what it has in one
  * of them. */
-static int64_t recipe_replicas(const struct values *s)
+static int64_t recipe_replicas(const struct estimate_recipe_values *s)
 {
     const int64_t gpus = recipe_gpus(s);
 
     return s->replicas > 1 && gpus != s->replicas && gpus % s->replicas == 0 ? s->replicas : 1;
 }
 
-static void put_sharding(struct estimate_recipe *r, const struct values *s, int64_t gpus)
+static void put_sharding(struct estimate_recipe *r, const struct estimate_recipe_values *s, int64_t gpus)
 {
     static const char *const zero[] = {"ddp", "zero1", "zero2", "zero3"};
-    const bool fsdp =
-                   has_fsdp(s) || is_written_for(r, "torchtitan") || (is_written_for(r, "torchtune") && s->offload > 0),
+    const bool fsdp = has_fsdp(s) || has_trait(r, RECIPE_SHARDS) ||
+                      (has_trait(r, RECIPE_FSDP2) && (s->offload > 0 || gpus > 1)),
                grad_op = value_has_word(s->strategy, "GRAD_OP") || json_is_false(s->reshard);
     enum { EXPERT_TP = 4, STAGES = 6 };
     const struct {
@@ -638,9 +532,8 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
     const char *sharding = s->megatron_fsdp > 0           ? zero[s->megatron_strategy ? of_megatron : 0]
                            : s->zero >= 0 && s->zero <= 3 ? zero[s->zero]
                            : fsdp && grad_op              ? "fsdp-grad-op"
-                           : fsdp && (s->fsdp_version == 2 || s->torch_fsdp2 > 0 || is_written_for(r, "torchtitan") ||
-                                      is_written_for(r, "torchtune") || value_has_word(s->distribution, "fsdp2") ||
-                                      is_recipe_word(s->fsdp, "fsdp2"))
+                           : fsdp && (s->fsdp_version == 2 || s->torch_fsdp2 > 0 || has_trait(r, RECIPE_FSDP2) ||
+                                      value_has_word(s->distribution, "fsdp2") || is_recipe_word(s->fsdp, "fsdp2"))
                                ? "fsdp2"
                            : fsdp               ? "fsdp"
                            : s->distributed > 0 ? "zero1"
@@ -648,29 +541,29 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
 
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         if (parts[i].n > 1 || (parts[i].n == 1 && (i >= STAGES || (i == EXPERT_TP && s->tp > 1))))
-            put_recipe_option(r, "--%s=%" PRId64, parts[i].option, parts[i].n);
-    if (gpus > 1) put_recipe_option(r, "--gpus=%" PRId64, gpus);
-    if (s->tp > 1 && (s->sequence_parallel > 0 || is_written_for(r, "torchtitan")))
-        put_recipe_option(r, "--sequence-parallel");
-    if (sharding) put_recipe_option(r, "--sharding=%s", sharding);
+            estimate_recipe_add(r, "--%s=%" PRId64, parts[i].option, parts[i].n);
+    if (gpus > 1) estimate_recipe_add(r, "--gpus=%" PRId64, gpus);
+    if (s->tp > 1 && (s->sequence_parallel > 0 || has_trait(r, RECIPE_SHARDS)))
+        estimate_recipe_add(r, "--sequence-parallel");
+    if (sharding) estimate_recipe_add(r, "--sharding=%s", sharding);
     /* LLaMA-Factory's own FSDP2, as torchtitan's, reduces float32 */
-    const bool of_accelerate =
-        is_written_for(r, "axolotl") || is_written_for(r, "TRL") || is_written_for(r, "accelerate");
+    const bool of_accelerate = has_trait(r, RECIPE_ACCELERATE);
     if (s->reduces_half > 0 || value_has_word(s->gradients, "16") ||
         (sharding && strcmp(sharding, "fsdp2") == 0 && of_accelerate && !recipe_adapter_of(s) && s->pure <= 0 &&
          (bf16_is_on(r, s) || fp16_is_on(s))))
-        put_recipe_option(r, "--half-reduce");
-    if (value_has_word(s->moments, "16")) put_recipe_option(r, "--half-states");
-    if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s)) put_recipe_option(r, "--separate-adapters");
+        estimate_recipe_add(r, "--half-reduce");
+    if (value_has_word(s->moments, "16")) estimate_recipe_add(r, "--half-states");
+    if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s))
+        estimate_recipe_add(r, "--separate-adapters");
     if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s) && json_is_false(s->reentrant))
-        put_recipe_option(r, "--no-reentrant");
+        estimate_recipe_add(r, "--no-reentrant");
     const bool divides_batch = s->accumulation <= 0 && s->batch > 0 && s->global_batch > s->batch;
     if ((sharding || divides_batch) && gpus <= 0)
-        leave_out(r, "the number of GPUs, which the file does not state: add --gpus N");
+        estimate_recipe_leave_out(r, "the number of GPUs, which the file does not state: add --gpus N");
     if ((s->offload > 0 || is_on_host(s->offload_param)) && (s->zero == 3 || (fsdp && !grad_op)))
-        put_recipe_option(r, "--offload=all");
+        estimate_recipe_add(r, "--offload=all");
     else if (is_on_host(s->offload_optimizer))
-        put_recipe_option(r, "--offload=optimizer");
+        estimate_recipe_add(r, "--offload=optimizer");
 }
 
 /* Unless the model's name states the format. */
@@ -682,114 +575,167 @@ static void put_served_weights(struct estimate_recipe *r, const char *form)
     for (size_t i = 0; i < r->options_n; i++)
         if (strncmp(r->option[i], "--weights=", 10) == 0) return;
     if (weights)
-        put_recipe_option(r, "--weights=%s", weights);
+        estimate_recipe_add(r, "--weights=%s", weights);
     else
-        leave_out(r, "quantization=%s: add --weights, the format of the checkpoint", form);
+        estimate_recipe_leave_out(r, "quantization=%s: add --weights, the format of the checkpoint", form);
 }
 
-static void put_serving(struct estimate_recipe *r, const struct values *s)
+static void put_serving(struct estimate_recipe *r, const struct estimate_recipe_values *s)
 {
-    put_recipe_option(r, "--serve=vllm");
-    if (s->share) put_recipe_option(r, "--gpu-memory-utilization=%g", json_number_value(s->share));
-    if (s->seq > 0) put_recipe_option(r, "--seq=%" PRId64, s->seq);
-    if (s->tp > 1) put_recipe_option(r, "--tp=%" PRId64, s->tp);
-    if (s->pp > 1) put_recipe_option(r, "--pp=%" PRId64, s->pp);
-    if (value_has_word(s->cache, "fp8")) put_recipe_option(r, "--kv-cache=fp8");
+    estimate_recipe_add(r, "--serve=vllm");
+    if (s->share) estimate_recipe_add(r, "--gpu-memory-utilization=%g", json_number_value(s->share));
+    if (s->seq > 0) estimate_recipe_add(r, "--seq=%" PRId64, s->seq);
+    if (s->tp > 1) estimate_recipe_add(r, "--tp=%" PRId64, s->tp);
+    if (s->pp > 1) estimate_recipe_add(r, "--pp=%" PRId64, s->pp);
+    if (value_has_word(s->cache, "fp8")) estimate_recipe_add(r, "--kv-cache=fp8");
     put_served_weights(r, recipe_text_of(s->quantization));
     if (s->recipe_form) put_served_weights(r, recipe_text_of(s->recipe_form));
-    if (s->recipe_form && s->tp <= 1) leave_out(r, "the number of GPUs, which the file does not state: add --tp N");
-    if (s->requests > 0) put_recipe_option(r, "--max-num-seqs=%" PRId64, s->requests);
-    if (s->pass_tokens > 0) put_recipe_option(r, "--max-num-batched-tokens=%" PRId64, s->pass_tokens);
-    if (s->serves_lora > 0) put_recipe_option(r, "--max-loras=%" PRId64, count_or_one(s->lora_slots));
-    if (s->serves_lora > 0 && s->slot_rank > 0) put_recipe_option(r, "--lora-rank=%" PRId64, s->slot_rank);
+    if (s->recipe_form && s->tp <= 1)
+        estimate_recipe_leave_out(r, "the number of GPUs, which the file does not state: add --tp N");
+    if (s->requests > 0) estimate_recipe_add(r, "--max-num-seqs=%" PRId64, s->requests);
+    if (s->pass_tokens > 0) estimate_recipe_add(r, "--max-num-batched-tokens=%" PRId64, s->pass_tokens);
+    if (s->serves_lora > 0) estimate_recipe_add(r, "--max-loras=%" PRId64, count_or_one(s->lora_slots));
+    if (s->serves_lora > 0 && s->slot_rank > 0) estimate_recipe_add(r, "--lora-rank=%" PRId64, s->slot_rank);
 }
 
-static void settle_recipe(struct estimate_recipe *r, const struct values *s, bool model_given)
+/* litgpt's fine-tuning on several GPUs shards and checkpoints layers (finetune/lora.py, full.py, pretrain.py). */
+static void put_litgpt(struct estimate_recipe *r, const struct estimate_recipe_values *s, int64_t gpus)
+{
+    estimate_recipe_add(r, "--runtime=litgpt");
+    if (gpus <= 1) r->traits &= ~(unsigned)RECIPE_SHARDS;
+    if (gpus > 1 && is_written_for(r, "litgpt's")) return;
+    if (gpus > 1) r->traits |= RECIPE_REMADE;
+    if (*s->targets && gpus > 1) r->traits |= RECIPE_FSDP2;
+    put_served_weights(r, recipe_text_of(s->quantization));
+    if (s->quantization) estimate_recipe_add(r, "--bitsandbytes=0.42");
+}
+
+static bool is_inference(const struct estimate_recipe_values *s)
+{
+    return !says_yes(s->trains) && (is_value_given(s->serves) || says_yes(s->predicts));
+}
+
+static void settle_recipe(struct estimate_recipe *r, const struct estimate_recipe_values *s, bool model_given)
 {
     const char *adapter = recipe_adapter_of(s);
     const int64_t gpus = recipe_gpus(s);
     const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
 
-    const bool answers = !says_yes(s->trains) && (s->serves || says_yes(s->predicts)); /* LLaMA-Factory */
+    const bool answers = is_inference(s);
     if (!model_given) put_model(r, s, adapter != NULL, answers);
-    if (strcmp(r->tools, "vLLM") == 0) {
+    if (has_trait(r, RECIPE_SERVES)) {
         put_serving(r, s);
         return;
     }
     if ((s->layers > 0 || is_written_for(r, " on Megatron-LM")) && !has_other_layers(s) &&
-        (is_written_for(r, "Megatron-LM") || is_written_for(r, "NeMo")))
-        put_recipe_option(r, "--runtime=megatron");
+        has_trait(r, RECIPE_MEGATRON))
+        estimate_recipe_add(r, "--runtime=megatron");
+    if (is_written_for(r, "litgpt")) put_litgpt(r, s, gpus);
     if (!answers) put_precision(r, s, adapter != NULL);
     if (answers || (is_written_for(r, "torchtune") && !s->optimizer && !s->loss && !adapter)) {
-        put_recipe_option(r, "--inference");
-        if (s->batch > 0) put_recipe_option(r, "--batch=%" PRId64, s->batch);
-        if (s->seq > 0) put_recipe_option(r, "--seq=%" PRId64, s->seq);
+        estimate_recipe_add(r, "--inference");
+        if (s->batch > 0) estimate_recipe_add(r, "--batch=%" PRId64, s->batch);
+        if (s->seq > 0) estimate_recipe_add(r, "--seq=%" PRId64, s->seq);
         return;
     }
     const bool in_backward = s->step_in_backward > 0 && !adapter && gpus <= 1 && s->accumulation <= 1;
     put_optimizer(r, s, in_backward);
-    if (s->step_in_backward > 0 && !in_backward) leave_out(r, "optimizer_in_bwd");
+    if (s->step_in_backward > 0 && !in_backward) estimate_recipe_leave_out(r, "optimizer_in_bwd");
     put_adapter(r, s, adapter);
     put_batches(r, s, gpus > 0 ? gpus / divided : 0);
     note_preference(r, s, adapter != NULL);
     put_activations(r, s);
+    put_denoiser(r, s, adapter != NULL);
     put_sharding(r, s, gpus / recipe_replicas(s));
-    if (recipe_replicas(s) > 1) leave_out(r, "%" PRId64 " replicas, of which one is estimated", s->replicas);
+    if (recipe_replicas(s) > 1)
+        estimate_recipe_leave_out(r, "%" PRId64 " replicas, of which one is estimated", s->replicas);
 }
 
-static void add_tool(struct estimate_recipe *r, const char *tool)
+static void add_tool(struct estimate_recipe *r, const struct estimate_recipe_tool *tool)
 {
     const size_t n = strlen(r->tools);
 
-    if (*tool && !strstr(r->tools, tool)) snprintf(r->tools + n, sizeof r->tools - n, "%s%s", n ? ", " : "", tool);
+    if (!tool || tool->advice) return;
+    r->traits |= tool->traits;
+    if (!strstr(r->tools, tool->name)) snprintf(r->tools + n, sizeof r->tools - n, "%s%s", n ? ", " : "", tool->name);
+}
+
+/* One file after another. */
+struct reading {
+    const char *command;
+    json_t *roots[17], *kept; /* of up to 16 files, and of one that they name; what tools assume */
+    size_t n;
+    unsigned left;
+    struct estimate_recipe_values values;
+};
+
+static bool read_recipe_file(struct reading *g, const char *path, struct estimate_recipe *r)
+{
+    char why[200] = "";
+    json_t *root = g->n < COUNT_OF(g->roots) - 1 ? estimate_recipe_load(path, why, sizeof why) : NULL;
+
+    if (!root) {
+        complain("%s: --config: cannot read '%s': %s", g->command, path, *why ? why : "too many files; at most 16");
+        return false;
+    }
+    const struct estimate_recipe_tool *tool = estimate_recipe_tool(root);
+    g->roots[g->n++] = root;
+    if (tool && tool->advice) {
+        complain("%s: --config: '%s' is %s, which gpuspy does not read; %s", g->command, path, tool->name,
+                 tool->advice);
+        return false;
+    }
+    add_tool(r, tool);
+    estimate_recipe_walk(r, &g->values, tool, root, &g->left);
+    return true;
+}
+
+/* DeepSpeed's file that another one names. */
+static void read_named_file(struct reading *g, const char *from, struct estimate_recipe *r)
+{
+    const char *name = recipe_text_of(g->values.deepspeed);
+    json_t *root = *name && g->values.zero < 0 ? estimate_recipe_load_named(from, name) : NULL;
+
+    if (root) {
+        add_tool(r, estimate_recipe_tool(root));
+        g->roots[g->n++] = root;
+        estimate_recipe_walk(r, &g->values, NULL, root, &g->left);
+    } else if (*name && g->values.zero < 0) {
+        g->values.zero = estimate_recipe_stage_named(name);
+        if (strstr(name, "offload")) g->values.offload_optimizer = g->values.offload_param = json_true();
+        estimate_recipe_leave_out(r, "%s, which was not found: its stage and offloading are taken from its name", name);
+    }
 }
 
 bool estimate_recipe_read(const char *command, const char *const *paths, size_t n, bool model_given, uint64_t gpus,
                           struct estimate_recipe *r)
 {
-    json_t *roots[16], *named = NULL;
-    struct values values;
-    unsigned left = KEYS_MAX;
-    size_t read = 0;
-    char why[200] = "";
+    struct reading *g = ARENA_NEW(struct reading, .command = command, .kept = json_array(), .left = KEYS_MAX);
+    struct estimate_recipe_values *values = &g->values;
+    bool all = true;
 
     *r = (struct estimate_recipe){.options_n = 0};
-    memset(&values, 0, sizeof values);
-    for (size_t i = 0; i < COUNT_OF(keys); i++)
-        if (keys[i].kind != TEXT && keys[i].kind != NOTHING)
-            memcpy((char *)&values + keys[i].at, &(int64_t){UNSET}, sizeof(int64_t));
-    for (; read < n && read < COUNT_OF(roots); read++) {
-        roots[read] = estimate_recipe_load(paths[read], why, sizeof why);
-        if (!roots[read]) break;
-        add_tool(r, estimate_recipe_tool(roots[read]));
-        walk_recipe(r, &values, roots[read], "", &left);
-    }
-    const bool all = read == n;
-    if (!all)
-        complain("%s: --config: cannot read '%s': %s", command, paths[read], *why ? why : "too many files; at most 16");
-    if (all && *recipe_text_of(values.deepspeed) && values.zero < 0) {
-        named = estimate_recipe_load_named(paths[0], recipe_text_of(values.deepspeed));
-        if (named) {
-            add_tool(r, "DeepSpeed");
-            walk_recipe(r, &values, named, "", &left);
-        } else {
-            values.zero = estimate_recipe_stage_named(recipe_text_of(values.deepspeed));
-            leave_out(r, "%s, which was not found: its stage is taken from its name", recipe_text_of(values.deepspeed));
-        }
-    }
+    estimate_recipe_clear(values);
+    for (size_t i = 0; i < n && all; i++) all = read_recipe_file(g, paths[i], r);
+    if (all) read_named_file(g, paths[0], r);
     if (all && !*r->tools)
         complain("%s: --config: '%s' is not the configuration of a tool that gpuspy knows ('gpuspy help estimate' "
                  "lists them); "
                  "give a model's config.json with --model",
                  command, paths[0]);
     const bool known = all && *r->tools;
-    if (gpus && gpus <= INT64_MAX) values.gpus = (int64_t)gpus;
-    if (is_written_for(r, "OpenRLHF") && values.rank > 0) values.lora = 1;
-    const char *each = strchr(recipe_text_of(values.accelerators), ':');
-    if (each && values.devices <= 0) values.devices = strtoll(each + 1, NULL, 10);
-    if (known) settle_recipe(r, &values, model_given);
-    for (size_t i = 0; i < read; i++) json_decref(roots[i]);
-    json_decref(named);
+    for (size_t i = 0; i < g->n && known && !is_inference(values); i++)
+        estimate_recipe_fill(values, estimate_recipe_tool(g->roots[i]), g->kept);
+    if (gpus && gpus <= INT64_MAX) values->gpus = (int64_t)gpus;
+    if ((is_written_for(r, "OpenRLHF") || is_written_for(r, "verl")) && values->rank > 0) values->lora = 1;
+    if (values->zero < 0 && value_has_word(values->distribution, "deepspeed_stage"))
+        values->zero = estimate_recipe_stage_named(recipe_text_of(values->distribution));
+    const char *each = strchr(recipe_text_of(values->accelerators), ':');
+    if (each && values->devices <= 0) values->devices = strtoll(each + 1, NULL, 10);
+    if (known) settle_recipe(r, values, model_given);
+    for (size_t i = 0; i < g->n; i++) json_decref(g->roots[i]);
+    json_decref(g->kept);
+    free(g);
     return known;
 }
 

@@ -12,6 +12,7 @@ enum { RECIPE_OPTIONS_MAX = 48, RECIPE_UNUSED_MAX = 64 };
 
 struct estimate_recipe {
     char tools[96];                   /* tools that the files look written for: "TRL, accelerate" */
+    unsigned traits;                  /* of enum estimate_recipe_trait: what these tools do of themselves */
     char *option[RECIPE_OPTIONS_MAX]; /* "--batch=4"; owned */
     size_t options_n;
     char *unused[RECIPE_UNUSED_MAX]; /* "max_steps=10": keys that may matter and are not used; owned */
@@ -30,8 +31,6 @@ void estimate_recipe_free(struct estimate_recipe *recipe);
 /* recipe_read.c: loads a file of YAML, JSON, TOML, or of a command line's "--name value" as JSON. A new reference; NULL
  * with a reason in `why`. At most 1 MiB, 64 levels deep. Aliases of YAML share the value that they name. */
 struct json_t *estimate_recipe_load(const char *path, char *why, size_t why_size);
-/* The tool that what was loaded is written for; "": none that gpuspy knows. */
-const char *estimate_recipe_tool(const struct json_t *root);
 /* The same of a file that another one names (DeepSpeed's): relative to the folder of `from`, or to one above it. */
 struct json_t *estimate_recipe_load_named(const char *from, const char *name);
 /* The model of a torchtune file: from the name of its folder of weights, else from the function that makes the model.
@@ -69,6 +68,8 @@ const char *estimate_recipe_adapter(const char *name);
 /* Whether a batch of a training of this name holds the chosen and the rejected answer to each prompt, as in the
  * trainers of TRL, LLaMA-Factory and torchtune. */
 bool estimate_recipe_has_pairs(const char *training);
+/* The training on preferences that a task means ("llm-orpo", "TRL_DPO"); NULL: the training is on text. */
+const char *estimate_recipe_preference(const char *task);
 /* Whether a key without a row is listed as unused: its name contains a word of what changes memory. */
 bool estimate_recipe_may_matter(const char *path);
 /* The format that vLLM's --quantization means; NULL: that of the checkpoint. */

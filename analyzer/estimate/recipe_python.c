@@ -9,6 +9,7 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/estimate/recipe.h"
 #include "analyzer/estimate/recipe_value.h"
+#include "analyzer/estimate/recipe_values.h"
 
 enum { NAME_LONGEST = 100, NAMES_LIMIT = 900 };
 
@@ -70,7 +71,10 @@ static json_t *read_constant(const char **at, const json_t *known)
         return NULL;
     }
     if (isdigit((unsigned char)*from)) {
-        const double real = strtod(from, &end);
+        double real = strtod(from, &end);
+        for (const char *next = end + strspn(end, " \t");
+             *next == '*' && isdigit((unsigned char)next[1 + (next[1] == ' ')]); next = end + strspn(end, " \t"))
+            real *= strtod(next + 1, &end); /* "5 * 8" */
         const bool whole = !memchr(from, '.', (size_t)(end - from)) && !memchr(from, 'e', (size_t)(end - from));
         *at = end;
         return whole && real < 1e15 ? json_integer((json_int_t)real) : json_real(real);
@@ -232,11 +236,15 @@ json_t *estimate_recipe_read_python(const char *text)
     const bool unsloth = imports_library(text, "unsloth"),
                trains = strstr(text, "per_device_train_batch_size") || strstr(text, "SFTTrainer(");
 
+    estimate_recipe_mark(root, text);
     take_arguments(root, text);
     take_calls(root, text, unsloth);
     if (trains) json_object_del(root, "max_model_len"); /* of a server that the result is tried on */
+    json_object_del(root, "transformers_script");
+    json_object_del(root, "trl_script");
     if (!unsloth) {
-        if (trains && !imports_library(text, "trl")) json_object_set_new(root, "transformers_script", json_true());
+        const char *mark = imports_library(text, "trl") ? "trl_script" : "transformers_script";
+        if (trains) json_object_set_new(root, mark, json_true());
         return root;
     }
     if (trains) json_object_set_new(root, "unsloth", json_true());

@@ -1,6 +1,7 @@
 /* Text in, JSON out: the four forms of configuration. */
 #include "analyzer/base/arena.h"
 #include "analyzer/estimate/recipe.h"
+#include "analyzer/estimate/recipe_values.h"
 #include "analyzer/base/text.h"
 #include "analyzer/model/model.h"
 
@@ -14,7 +15,7 @@
 #include <strings.h>
 #include <yaml.h>
 
-enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128, VALUES_MAX = 4000, NAMES_MAX = 1000 };
+enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128, VALUES_MAX = 4000 };
 
 static bool is_word_of(const char *text, const char *const *words, size_t n)
 {
@@ -304,6 +305,7 @@ static void take_argument(json_t *root, json_t *variables, char *word, char name
         snprintf(name, NAME, "%s", word + (is_short ? 1 : 2));
         char *value = strchr(name, '=');
         if (value) *value++ = 0;
+        if (value) strip_quotes(value);
         json_object_set_new(root, name, value ? scalar_json(resolve_variable(variables, value)) : json_true());
         if (value) *name = 0;
     } else if (*name) {
@@ -338,6 +340,7 @@ static json_t *read_arguments(char *text)
     char *lines = NULL, *words = NULL;
     const char *before[2] = {"", ""};
 
+    estimate_recipe_mark(root, text); /* before it is taken apart */
     clear_comments_and_quotes(text);
     for (char *line = strtok_r(text, "\n", &lines); line; line = strtok_r(NULL, "\n", &lines)) {
         char name[NAME] = ""; /* a value is on its option's line */
@@ -353,6 +356,8 @@ static json_t *read_arguments(char *text)
     }
     static const char *const counts[][2] = {{"NPROC_PER_NODE", "nproc_per_node"},
                                             {"NNODES", "nnodes"},
+                                            {"NGPU", "nproc_per_node"}, /* torchtitan's run_train.sh */
+                                            {"CONFIG", "config"},
                                             {"ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size"}};
     for (size_t i = 0; i < COUNT_OF(counts); i++) { /* of torchrun, where a program calls it itself */
         const char *value = json_string_value(json_object_get(variables, counts[i][0]));
@@ -380,11 +385,8 @@ static json_t *arguments_of(const json_t *value)
     }
     fclose(words);
     const char *option = strstr(text, "--");
-    if (option && isalpha((unsigned char)option[2]) && (option == text || isspace((unsigned char)option[-1]))) {
-        const bool transformers = estimate_recipe_runs_transformers(text);
+    if (option && isalpha((unsigned char)option[2]) && (option == text || isspace((unsigned char)option[-1])))
         found = read_arguments(text);
-        if (transformers) json_object_set_new(found, "transformers_script", json_true());
-    }
     free(text);
     return found;
 }
@@ -490,7 +492,7 @@ void estimate_recipe_torchtune_model(const char *folder, const char *component, 
 
     snprintf(path, sizeof path, "%s", folder);
     folder = recipe_last_part(path);
-    last = last ? last + 1 : "";
+    last = last ? last + 1 : component;
     if (strncmp(last, "qlora_", 6) == 0 || strncmp(last, "lora_", 5) == 0) last = strchr(last, '_') + 1;
     if (strpbrk(folder, "0123456789") && !strchr(folder, '$'))
         snprintf(out, size, "%s", folder);
@@ -638,28 +640,39 @@ static void follow_references(json_t *root, json_t *section, unsigned *left)
     }
 }
 
-/* What `accelerate launch --config_file FILE` adds to a script. */
+/* What `accelerate launch --config_file FILE`, or sd-scripts' own file, adds to a script. The name of a missing one may
+ * state a stage of ZeRO. */
 static void add_launched(json_t *root, const char *path)
 {
-    const char *name = json_string_value(json_object_get(root, "config_file"));
-    json_t *named = NULL;
+    static const char *const endings[] = {".yaml", ".yml", ".json", ".toml"};
+    json_t *file = json_object_get(root, "config_file");
+    const char *name = json_string_value(file);
 
-    if (name && (text_ends_with(name, ".yaml") || text_ends_with(name, ".yml") || text_ends_with(name, ".json")))
-        named = estimate_recipe_load_named(path, name);
-    if (!json_is_object(named)) return;
-    json_object_update_missing(root, named);
+    if (!name || !ANY_OF(e, endings, COUNT_OF(endings), text_ends_with(name, *e))) return;
+    json_t *named = estimate_recipe_load_named(path, name);
+    if (json_is_object(named))
+        json_object_update_missing(root, named);
+    else if (estimate_recipe_stage_named(name) >= 0 && !json_object_get(root, "deepspeed"))
+        json_object_set(root, "deepspeed", file);
+    else
+        return; /* listed, as it may matter */
     json_object_del(root, "config_file");
     json_decref(named);
+}
+
+/* Lines around what people paste: "```yaml", "%%writefile train.yaml". */
+static void clear_pasted_lines(char *text)
+{
+    for (char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (strncmp(line, "```", 3) == 0 || (line == text && strncmp(line, "%%", 2) == 0))
+            memset(line, ' ', strcspn(line, "\n"));
 }
 
 /* Python, or the command line of a training that a cell starts: "!torchrun …". */
 static json_t *read_notebook(char *code)
 {
     if (!strstr(code, "--per_device_train_batch_size ")) return estimate_recipe_read_python(code);
-    const bool transformers = estimate_recipe_runs_transformers(code);
-    json_t *root = read_arguments(code);
-    if (transformers) json_object_set_new(root, "transformers_script", json_true());
-    return root;
+    return read_arguments(code);
 }
 
 json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
@@ -673,6 +686,7 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     json_error_t error;
 
     if (!text) return NULL;
+    clear_pasted_lines(text);
     if (text[strspn(text, " \t\r\n")] == '{') {
         root = json_loads(text, 0, &error);
         if (!root) snprintf(why, why_size, "line %d: %s", error.line, error.text);
@@ -687,19 +701,17 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     } else if (text_ends_with(path, ".toml"))
         root = read_toml(text);
     else if (text_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text)) {
-        const bool transformers = estimate_recipe_runs_transformers(text); /* before the text is taken apart */
         verl = strstr(text, "verl.trainer") && strstr(text, "sft_trainer");
         estimate_recipe_add_up(text);
         swift = estimate_recipe_swift_command(text);
         root = read_arguments(text);
-        if (root && transformers) json_object_set_new(root, "transformers_script", json_true());
     } else
         root = read_yaml(text, n, why, why_size);
     follow_references(root, root, &left);
-    if (swift && root) add_launched(root, path);
+    if (json_is_object(root)) add_launched(root, path);
     if (json_is_object(root)) estimate_recipe_fill_swift(root, swift);
     if (json_is_object(root)) estimate_recipe_fill_verl(root, verl);
-    if (json_is_object(root) && !*estimate_recipe_tool(root) && !keep_served_model(root)) lift_arguments(root);
+    if (json_is_object(root) && !estimate_recipe_tool(root) && !keep_served_model(root)) lift_arguments(root);
     if (root && !json_is_object(root)) {
         json_decref(root);
         root = NULL;
@@ -722,54 +734,4 @@ json_t *estimate_recipe_load_named(const char *from, const char *name)
         root = estimate_recipe_load(path, why, sizeof why);
     }
     return root;
-}
-
-/* The tool that a file is written for, by the first of these keys that it has. "": one that gpuspy does not know
- * (nanotron has data_stages). */
-static const struct {
-    const char *key, *tool;
-} tools[] = {{"megatron_swift", "ms-swift on Megatron-LM"},
-             {"swift_script", "ms-swift on TRL"},
-             {"verl_on_megatron", "verl on Megatron-LM"},
-             {"verl_script", "verl"},
-             {"unsloth", "Unsloth on TRL"},
-             {"ds.zero_stage", "OpenRLHF"},
-             {"micro_train_batch_size", "OpenRLHF"},
-             {"peft_type", "peft"},
-             {"base_model", "axolotl"},
-             {"finetuning_type", "LLaMA-Factory"},
-             {"stage", "LLaMA-Factory"},
-             {"model_class", "LLaMA-Factory"},
-             {"infer_backend", "LLaMA-Factory"},
-             {"export_dir", "LLaMA-Factory"},
-             {"peft_config", "LLaMA-Factory"},
-             {"checkpointer", "torchtune"},
-             {"zero_optimization", "DeepSpeed"},
-             {"train_micro_batch_size_per_gpu", "DeepSpeed"},
-             {"compute_environment", "accelerate"},
-             {"distributed_type", "accelerate"},
-             {"step_scheduler", "AutoModel"},
-             {"trainer", "NeMo"},
-             {"data_stages", ""},
-             {"parallelism", "torchtitan"},
-             {"training", "torchtitan"},
-             {"num_layers", "Megatron-LM"},
-             {"num-layers", "Megatron-LM"},
-             {"tensor-model-parallel-size", "Megatron-LM"},
-             {"transformers_script", "Transformers"},
-             {"per_device_train_batch_size", "TRL"},
-             {"model_name_or_path", "TRL"},
-             {"vllm serve", "vLLM"},
-             {"max_model_len", "vLLM"},
-             {"max-model-len", "vLLM"},
-             {"gpu_memory_utilization", "vLLM"},
-             {"gpu-memory-utilization", "vLLM"},
-             {"tensor-parallel-size", "vLLM"}};
-
-const char *estimate_recipe_tool(const json_t *root)
-{
-    if (json_object_size(root) > NAMES_MAX) return ""; /* a vocabulary */
-    for (size_t i = 0; i < COUNT_OF(tools); i++)
-        if (json_object_get(root, tools[i].key)) return tools[i].tool;
-    return "";
 }

@@ -29,14 +29,6 @@ const char *estimate_recipe_swift_command(const char *text)
     return has_command(text, "swift") || strstr(text, "swift/cli/") ? "swift_script" : NULL;
 }
 
-static void set_unless_given(json_t *root, const char *key, json_t *value)
-{
-    if (json_object_get(root, key))
-        json_decref(value);
-    else
-        json_object_set_new(root, key, value);
-}
-
 static int64_t swift_count_of(const json_t *root, const char *key)
 {
     const json_t *value = json_object_get(root, key);
@@ -79,22 +71,8 @@ void estimate_recipe_fill_swift(json_t *root, const char *command)
 
     if (!command && (!has_tuner(root) || json_object_get(root, "base_model"))) return;
     json_object_set_new(root, command ? command : "swift_script", json_true());
-    if (!has_tuner(root)) json_object_set_new(root, "tuner_type", json_string(megatron ? "full" : "lora"));
-    set_unless_given(root, "lora_rank", json_integer(8));
-    set_unless_given(root, "lora_dropout", json_real(0.05));
-    set_unless_given(root, "torch_dtype", json_string("bfloat16")); /* the checkpoint's */
-    if (megatron) {
-        set_unless_given(root, "bf16", json_true());
-        set_unless_given(root, "micro_batch_size", json_integer(1));
-        set_unless_given(root, "global_batch_size", json_integer(16));
-        set_unless_given(root, "recompute_granularity", json_string("selective"));
-        set_unless_given(root, "cross_entropy_loss_fusion", json_true());
-        set_unless_given(root, "use_distributed_optimizer", json_true());
-        set_unless_given(root, "expert_tensor_parallel_size", json_integer(1));
-        return;
-    }
+    if (megatron) return;
     replace_own_deepspeed(root);
-    set_unless_given(root, "per_device_train_batch_size", json_integer(1));
     const int64_t all = swift_count_of(root, "per_device_train_batch_size") * swift_count_of(root, "nproc_per_node") *
                         swift_count_of(root, "nnodes");
     const json_t *passes = json_object_get(root, "gradient_accumulation_steps");

@@ -60,11 +60,22 @@ const char *estimate_recipe_adapter(const char *name)
     return second_word_of(words, COUNT_OF(words), name);
 }
 
+static const char *const with_pairs[] = {"dpo", "ipo", "orpo", "simpo", "cpo", "rm", "reward"};
+
 bool estimate_recipe_has_pairs(const char *training)
 {
-    static const char *const words[] = {"dpo", "ipo", "orpo", "simpo", "cpo", "rm"};
+    return ANY_OF(w, with_pairs, COUNT_OF(with_pairs), strcmp(training, *w) == 0);
+}
 
-    return ANY_OF(w, words, COUNT_OF(words), strcmp(training, *w) == 0);
+const char *estimate_recipe_preference(const char *task)
+{
+    static const char *const others[] = {"kto", "grpo", "gkd", "gold", "ppo"};
+    const char *last = strpbrk(task, "-_");
+
+    last = last ? last + 1 : task;
+    const char *const *found = FIND_OF(w, with_pairs, COUNT_OF(with_pairs), strcasecmp(last, *w) == 0);
+    if (!found) found = FIND_OF(w, others, COUNT_OF(others), strcasecmp(last, *w) == 0);
+    return found ? *found : NULL;
 }
 
 /* vLLM's names (model_executor/layers/quantization). The others (compressed-tensors, quark, torchao, gguf, auto-round)
@@ -87,19 +98,23 @@ const char *estimate_recipe_weights(const char *quantization)
                                 {"petit_nvfp4", "nvfp4"},
                                 {"mxfp4", "mxfp4"},
                                 {"modelopt_fp8", "fp8"},
-                                {"fp8_per_block", "fp8-block"}};
+                                {"fp8_per_block", "fp8-block"},
+                                {"bnb.nf4", "nf4"}, /* litgpt's */
+                                {"bnb.nf4-dq", "nf4-double"},
+                                {"bnb.int8-training", "int8"}};
 
     return second_word_of(words, COUNT_OF(words), quantization);
 }
 
 static const char *const recipe_words[] = {
-    "batch",     "seq_len",    "length",    "offload",        "checkpointing", "recompute", "optim",   "precision",
-    "dtype",     "quant",      "lora",      "parallel",       "shard",         "zero",      "fsdp",    "cache",
-    "expert",    "attention",  "attn",      "memory",         "accum",         "fused",     "compile", "vocab",
-    "ema",       "image",      "bucket",    "activation",     "unfrozen",      "freeze",    "adapter", "reward",
-    "ref_",      "critic",     "teacher",   "generation",     "gpus",          "num_nodes", "galore",  "graph",
-    "layers_to", "layer_freq", "hybrid",    "of_depths",      "asft",          "llama_pro", "fp8",     "fp4",
-    "mtp_",      "wgrad",      "residual_", "grad_reduce_in", "_in_pipeline"};
+    "batch",      "seq_len",   "length",         "offload",      "checkpointing", "recompute",     "optim",
+    "precision",  "dtype",     "quant",          "lora",         "parallel",      "shard",         "zero",
+    "fsdp",       "cache",     "expert",         "attention",    "attn",          "memory",        "accum",
+    "fused",      "compile",   "vocab",          "ema",          "image",         "bucket",        "activation",
+    "unfrozen",   "freeze",    "adapter",        "reward",       "ref_",          "critic",        "teacher",
+    "generation", "gpus",      "num_nodes",      "galore",       "graph",         "layers_to",     "layer_freq",
+    "hybrid",     "of_depths", "asft",           "llama_pro",    "fp8",           "fp4",           "mtp_",
+    "wgrad",      "residual_", "grad_reduce_in", "_in_pipeline", "config_file",   "enforce_eager", "eaft"};
 
 bool estimate_recipe_may_matter(const char *path)
 {
@@ -115,6 +130,7 @@ int64_t estimate_recipe_stage_named(const char *name)
 {
     const char *at = strcasestr(name, "zero");
 
+    if (!at && (at = strcasestr(name, "stage"))) at++;
     at = at ? at + 4 : (at = strcasestr(name, "_z")) ? at + 2 : NULL;
     if (at && (*at == '_' || *at == '-')) at++;
     return at && *at >= '0' && *at <= '3' ? *at - '0' : -1;
@@ -156,5 +172,6 @@ bool estimate_recipe_runs_transformers(const char *text)
         for (size_t i = 0; (at == text + 4 || strchr("/ \t", at[-5])) && i < sizeof scripts / sizeof *scripts; i++)
             if (strncmp(at, scripts[i], strlen(scripts[i])) == 0) return true;
     }
-    return strstr(text, ".py") && strstr(text, "per_device_train_batch_size") && !runs_trl(text);
+    return strstr(text, ".py") && !runs_trl(text) &&
+           (strstr(text, "per_device_train_batch_size") || strstr(text, "per-device-train-batch-size"));
 }

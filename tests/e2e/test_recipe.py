@@ -356,7 +356,7 @@ def test_a_configuration_is_these_options(tmp_path, tool, name, text, options, u
 
 @pytest.mark.parametrize("name, text, says", [
     ("c.sh", MEGATRON_HYBRID, "no model given"),
-    ("c.yaml", NANOTRON, "not the configuration of a tool"),
+    ("c.yaml", NANOTRON, "is a configuration of nanotron, which gpuspy does not read"),
     ("vocab.json", json.dumps({str(i): i for i in range(2000)} | {"stage": 1}), "not the configuration of a tool"),
     ("adapter_config.json", '{"peft_type": "PREFIX_TUNING", "num_layers": 28, "num_virtual_tokens": 30}', "no model given"),
 ])
@@ -580,7 +580,7 @@ PAIRS = "base_model: llama-3.2-1b\nmicro_batch_size: 2\nsequence_len: 1024\nbf16
     (PAIRS + "dpo\n", 4, "the reference model of dpo"),
     (PAIRS + "orpo\n", 4, None),
     (PAIRS + "kto\nadapter: lora\n", 2, "kto: one model's training on text is estimated"),
-    ("model_name_or_path: llama-3.2-1b\nstage: dpo\nfinetuning_type: lora\nbf16: true\ncutoff_len: 1024\n", 2, None),
+    ("model_name_or_path: llama-3.2-1b\nstage: dpo\nfinetuning_type: lora\nbf16: true\ncutoff_len: 1024\n", 16, None),
     ("model_name_or_path: llama-3.2-1b\nstage: sft\nfinetuning_type: lora\nbf16: true\nper_device_train_batch_size: 3\n", 3, None),
     ("model: {_component_: torchtune.models.llama3_2.lora_llama3_2_1b}\ncheckpointer: {checkpoint_dir: /tmp/Llama-3.2-1B/}\n"
      "batch_size: 3\nloss: {_component_: torchtune.rlhf.loss.DPOLoss}\n", 6, None),
@@ -930,7 +930,7 @@ trainer = SFTTrainer(model = model, args = SFTConfig(per_device_train_batch_size
 model, tokenizer = FastLanguageModel.from_pretrained("lora_model", max_seq_length = 1024)
 '''
 UNSLOTH_READ = ("--model=unsloth/Llama-3.2-1B-Instruct --precision=bf16 --optimizer=adamw8bit --adapter=lora --weights=nf4-double "
-                "--lora-dropout=0 --target=qv --batch=2 --accumulation=4 --seq=4096 --varying-lengths --checkpointing=full --drop-outputs --fused-layers "
+                "--lora-rank=16 --lora-dropout=0 --target=qv --batch=2 --accumulation=4 --seq=4096 --varying-lengths --checkpointing=full --drop-outputs --fused-layers "
                 "--chunked-loss")
 PLAIN = '''import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments
@@ -999,6 +999,137 @@ def test_python_that_ends_early(tmp_path):
         (tmp_path / "train.py").write_text(UNSLOTH[:n])
         if n % 31 == 0:
             assert gpuspy(tmp_path, "--config", "train.py").returncode in (0, 1, 2, 3)
+
+
+# Trainings of denoisers: the name of the script decides what is trained and what is in memory beside it.
+DIFFUSERS = """export MODEL_NAME="stabilityai/stable-diffusion-xl-base-1.0"
+accelerate launch --mixed_precision="fp16" SCRIPT --pretrained_model_name_or_path=$MODEL_NAME \\
+  --resolution=1024 --train_batch_size=2 --gradient_accumulation_steps=4 --gradient_checkpointing --learning_rate=1e-4 \\
+  --instance_prompt="a photo of --rank 7" --seed="0" MORE
+"""
+KOHYA = """accelerate launch SCRIPT --pretrained_model_name_or_path="/models/mine.safetensors" --network_module=networks.lora \\
+  --network_dim=16 --resolution="768,512" --train_batch_size=1 --optimizer_type="AdamW8bit" --mixed_precision="bf16" --cache_latents MORE
+"""
+AI_TOOLKIT = """
+job: extension
+config:
+  name: first
+  process:
+    - type: sd_trainer
+      network: {type: lora, linear: 16, linear_alpha: 16}
+      datasets:
+        - folder_path: /images
+          cache_latents_to_disk: true
+          resolution: [512, 768, 1024]
+      train: {batch_size: 1, gradient_accumulation_steps: 2, train_unet: true, gradient_checkpointing: true, optimizer: adamw8bit, dtype: bf16}
+      model: {name_or_path: black-forest-labs/FLUX.1-dev, is_flux: true, quantize: true}
+      sample: {width: 1024, sample_every: 250}
+"""
+AUTOTRAIN = """
+task: llm-orpo
+base_model: HuggingFaceTB/SmolLM2-1.7B-Instruct
+project_name: x
+params: {block_size: 1024, model_max_length: 2048, epochs: 3, batch_size: 2, peft: true, quantization: int4, target_modules: all-linear,
+  optimizer: adamw_torch, gradient_accumulation: 4, mixed_precision: bf16}
+"""
+OUMI = """
+model: {model_name: Qwen/Qwen3-8B, model_max_length: 4096, torch_dtype_str: bfloat16}
+training: {trainer_type: TRL_SFT, use_peft: true, per_device_train_batch_size: 2, enable_gradient_checkpointing: true, optimizer: adamw_torch_fused}
+peft: {lora_r: 16, lora_alpha: 32, lora_target_modules: [q_proj, v_proj]}
+"""
+LITGPT = """
+checkpoint_dir: checkpoints/mistralai/Mistral-7B-v0.1
+precision: bf16-true
+quantize: bnb.nf4
+devices: 1
+lora_r: 32
+lora_dropout: 0.05
+lora_query: true
+lora_key: false
+lora_value: true
+lora_mlp: MLP
+data: {class_path: litgpt.data.Alpaca2k, init_args: {seed: 42, num_workers: 4}}
+train: {save_interval: 200, global_batch_size: 8, micro_batch_size: 2, max_seq_length: 512}
+optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 2e-4}}
+"""
+LIGHTNING = """
+trainer: {accelerator: gpu, strategy: deepspeed_stage_2, devices: 4, precision: bf16-mixed, accumulate_grad_batches: 2}
+model: {class_path: mine.Classifier, init_args: {lr: 2e-5}}
+data: {class_path: mine.Data, init_args: {batch_size: 32}}
+"""
+SDXL = "--model=stabilityai/stable-diffusion-xl-base-1.0 "
+
+
+@pytest.mark.parametrize("name, text, tool, options, unused", [
+    ("a.sh", DIFFUSERS.replace("SCRIPT", "train_text_to_image_lora_sdxl.py").replace("MORE", ""), "diffusers' LoRA",
+     SDXL + "--precision=fp16 --optimizer=adamw --adapter=lora --lora-rank=4 --target=attention --batch=2 --accumulation=4 --checkpointing=full --image=1024 --resident=all", []),
+    ("a.sh", DIFFUSERS.replace("SCRIPT", "train_dreambooth_lora_sdxl.py").replace("fp16", "bf16").replace("MORE", "--rank=16 --use_8bit_adam --train_text_encoder"),
+     "diffusers' DreamBooth with LoRA", SDXL + "--precision=bf16 --optimizer=adamw8bit --adapter=lora --lora-rank=16 --half-adapters --target=attention --batch=2 "
+     "--accumulation=4 --checkpointing=full --image=1024 --resident=all", ["the text encoders' adapters, which are trained too"]),
+    ("a.sh", DIFFUSERS.replace("SCRIPT", "train_text_to_image_sdxl.py").replace("MORE", "--use_ema"), "diffusers with cached inputs",
+     SDXL + "--precision=amp-fp16 --optimizer=adamw --batch=2 --accumulation=4 --checkpointing=full --image=1024 --ema --resident=denoiser", []),
+    ("a.sh", KOHYA.replace("SCRIPT", "sdxl_train_network.py").replace("MORE", "--network_train_unet_only --sdpa"), "sd-scripts for SDXL",
+     "--model=sdxl --precision=bf16 --optimizer=adamw8bit --adapter=lora --lora-rank=16 --batch=1 --image=768 --resident=text", []),
+    ("a.sh", KOHYA.replace("SCRIPT", "flux_train_network.py").replace("MORE", "--fp8_base --cache_text_encoder_outputs --blocks_to_swap=8"), "sd-scripts for FLUX",
+     "--model=flux.1-dev --precision=bf16 --optimizer=adamw8bit --adapter=lora --lora-rank=16 --batch=1 --image=768 --resident=denoiser --weights=fp8", ["blocks_to_swap=8"]),
+    ("a.toml", 'network_module = "networks.lora_flux"\npretrained_model_name_or_path = "/x.safetensors"\nnetwork_dim = 8\nmixed_precision = "bf16"\n'
+     'cache_text_encoder_outputs = true\n', "sd-scripts for FLUX", "--model=flux.1-dev --precision=bf16 --optimizer=adamw --adapter=lora --lora-rank=8 --batch=1 --image=512 "
+     "--resident=vae", []),
+    ("a.sh", KOHYA.replace("SCRIPT", "train_network.py").replace("mine", "v1-5-pruned").replace("v1-5-pruned", "stable-diffusion-v1-5").replace("MORE", "--network_train_unet_only"),
+     "sd-scripts", "--model=stable-diffusion-v1-5 --precision=bf16 --optimizer=adamw8bit --adapter=lora --lora-rank=16 --batch=1 --attention=eager --image=768 --resident=text", []),
+    ("a.yaml", AI_TOOLKIT, "ai-toolkit", "--model=black-forest-labs/FLUX.1-dev --precision=bf16 --optimizer=adamw8bit --adapter=lora --lora-rank=16 --batch=1 --accumulation=2 "
+     "--checkpointing=full --image=1024 --resident=text --weights=fp8 --text-weights=fp8", []),
+    ("a.yml", AUTOTRAIN, "AutoTrain of LLMs", "--model=HuggingFaceTB/SmolLM2-1.7B-Instruct --precision=bf16 --optimizer=adamw --adapter=qlora --weights=nf4 --lora-rank=16 "
+     "--lora-dropout=0.05 --batch=4 --accumulation=4 --seq=1024 --varying-lengths --checkpointing=full --drop-outputs", []),
+    ("a.yml", AUTOTRAIN.replace("llm-orpo", "text_classification").replace("SmolLM2-1.7B-Instruct", "SmolLM2-135M").replace("peft: true, quantization: int4, ", ""), "AutoTrain",
+     "--model=HuggingFaceTB/SmolLM2-135M --precision=amp-bf16 --optimizer=adamw --batch=2 --accumulation=4 --seq=1024 --varying-lengths --drop-outputs", []),
+    ("a.yaml", OUMI, "oumi on TRL", "--model=Qwen/Qwen3-8B --precision=bf16 --optimizer=adamw --step=fused --adapter=lora --lora-rank=16 --target=qv --batch=2 --seq=4096 "
+     "--varying-lengths --checkpointing=full --drop-outputs", []),
+    ("a.yaml", LITGPT.replace("MLP", "false"), "litgpt", "--model=Mistral-7B-v0.1 --runtime=litgpt --weights=nf4 --bitsandbytes=0.42 --precision=bf16 --optimizer=adamw "
+     "--adapter=lora --lora-rank=32 --lora-dropout=0.05 --half-adapters --target=qv --batch=2 --accumulation=4 --seq=512 --varying-lengths", []),
+    ("a.yaml", LITGPT.replace("MLP", "true").replace("devices: 1", "devices: 4").replace("quantize: bnb.nf4", "quantize:"), "litgpt",
+     "--model=Mistral-7B-v0.1 --runtime=litgpt --precision=bf16 --optimizer=adamw --adapter=lora --lora-rank=32 --lora-dropout=0.05 --half-adapters "
+     "--target=q_proj,v_proj,gate_proj,up_proj,down_proj --batch=2 --seq=512 --varying-lengths --checkpointing=full --gpus=4 --sharding=fsdp2", []),
+    ("a.py", "# GPT-2\nbatch_size = 12\nblock_size = 256 # context\ngradient_accumulation_steps = 5 * 8\nn_layer = 6\nn_head = 6\nn_embd = 384\n", "nanoGPT",
+     "--family=gpt --layers=6 --hidden=384 --heads=6 --context=256 --vocab=50304 --ffn=1536 --precision=amp-bf16 --optimizer=adamw --step=fused --batch=12 --accumulation=40 "
+     "--seq=256 --drop-outputs --fused-layers --fused-loss", []),
+    ("a.py", "batch_size = 8\neval_only = True\ninit_from = 'gpt2-medium'\n", "nanoGPT", "--model=gpt2-medium --inference --batch=8", []),
+    ("args.yaml", "aa: null\namp: true\namp_dtype: bfloat16\nbatch_size: 256\nimg_size: 224\nmodel: resnet50\nopt: sgd\nmodel_ema: true\n", "timm",
+     "--model=resnet50 --precision=amp-bf16 --optimizer=sgd-momentum --batch=256 --image=224 --ema", []),
+    ("a.json", json.dumps({"per_device_train_batch_size": 8, "bf16": True, "gradient_checkpointing": False, "optim": "adamw_torch"}), "Transformers",
+     "--precision=amp-bf16 --optimizer=adamw --batch=8 --drop-outputs", []),
+    ("a.yaml", LIGHTNING, "Lightning", "--precision=bf16 --master-weights --batch=32 --accumulation=2 --gpus=4 --sharding=zero2", []),
+    ("a.sh", "NGPU=8 CONFIG=llama3_8b ./run_train.sh --training.local_batch_size 2 --training.seq_len 4096 --parallelism.tensor_parallel_degree 2\n", "torchtitan",
+     "--model=llama-3-8b --precision=amp-bf16 --batch=2 --seq=4096 --drop-outputs --tp=2 --gpus=8 --sequence-parallel --sharding=fsdp2",
+     ["what config_registry.py sets for llama3_8b"]),
+    ("a.yaml", "%%writefile a.yaml\n```yaml\nmodel_name_or_path: gpt2\nstage: sft\nfinetuning_type: lora\ncutoff_len: 512\nuse_eaft_loss: true\n"
+     "deepspeed: x/ds_z3_offload_config.json\n```\n", "LLaMA-Factory", "--model=gpt2 --precision=fp32 --optimizer=adamw --adapter=lora --lora-rank=8 --batch=8 --seq=512 "
+     "--varying-lengths --checkpointing=full --drop-outputs --sharding=zero3 --offload=all",
+     ["use_eaft_loss", "x/ds_z3_offload_config.json, which was not found: its stage and offloading are taken from its name",
+      "the number of GPUs, which the file does not state: add --gpus N"]),
+])
+def test_tools_beside_those_of_language_models(tmp_path, name, text, tool, options, unused):
+    (tmp_path / name).write_text(text)
+    named = options.startswith(("--model", "--family"))
+    read = read_as(tmp_path, "--config", name, *([] if named else ["--model", "gpt2", "--seq=512"]))[1]
+    assert read["tools"] == tool and " ".join(read["options"]) == options and read["not_considered"] == unused
+
+
+@pytest.mark.parametrize("name, text, what", [
+    ("a.sh", "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp-size 4 --mem-fraction-static 0.7\n", "a command of SGLang"),
+    ("a.yaml", "model-path: Qwen/Qwen3-8B\ntensor-parallel-size: 2\nmem-fraction-static: 0.8\n", "a configuration of SGLang"),
+    ("a.sh", "accelerate launch train_controlnet.py --pretrained_model_name_or_path=x --resolution=512 --train_batch_size=4\n", "a training of a ControlNet"),
+    ("a.sh", "llama-server -m model.gguf -c 8192 -ngl 99\n", "a command of llama.cpp"),
+    ("a.yaml", "_BASE_: base.yaml\nMODEL: {MASK_ON: true}\nSOLVER: {IMS_PER_BATCH: 16}\n", "a configuration of detectron2"),
+    ("a.py", "_base_ = ['a.py']\ntrain_dataloader = dict(batch_size=2)\n", "a configuration of OpenMMLab"),
+    ("a.py", "def llama3_8b() -> Trainer.Config:\n    return Trainer.Config(training=TrainingConfig(steps=10))\n", "a list of torchtitan's configurations"),
+    ("a.json", json.dumps({"architectures": ["LlamaForCausalLM"], "hidden_size": 64}), "a model's config.json"),
+])
+def test_what_gpuspy_does_not_read_is_named(tmp_path, name, text, what):
+    (tmp_path / name).write_text(text)
+    done = gpuspy(tmp_path, "--config", name)
+    assert done.returncode == 3 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"gpuspy: estimate: --config: '{name}' is {what}, which gpuspy does not read; "), done.stderr
 
 
 LAUNCHED = "finetune.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --model_max_length 512 MORE\n"
