@@ -218,8 +218,7 @@ static int from_stdin(struct sql_session *s, struct sql_printer *p)
         n = 0;
     }
     if (code == EXIT_YES && n) code = run_query(s, p, text);
-    free(line);
-    free(text);
+    ARENA_RELEASE(line, text);
     return code;
 }
 

@@ -500,13 +500,8 @@ bool import_feed_end(struct import_feed *f, char *error, size_t error_size)
     }
     if (!ok) unlink(f->path);
     texts_free(&f->apis);
-    map_free(&f->frames);
-    map_free(&f->stacks);
-    map_free(&f->native_indexes);
-    free(f->last);
-    free(f->natives);
-    free(f->notes);
-    free(f->path);
+    MAP_RELEASE(&f->frames, &f->stacks, &f->native_indexes);
+    ARENA_RELEASE(f->last, f->natives, f->notes, f->path);
     arena_free(&f->arena);
     free(f);
     return ok;

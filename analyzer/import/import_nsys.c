@@ -256,9 +256,7 @@ static bool end_nsys_process(struct reading *r, bool keep)
     if (keep) write_nsys_notes(r);
     bool ok = import_feed_end(r->feed, keep ? r->error : ignored, keep ? r->error_size : sizeof ignored);
     r->feed = NULL;
-    map_free(&r->apis);
-    map_free(&r->threads);
-    map_free(&r->stacks);
+    MAP_RELEASE(&r->apis, &r->threads, &r->stacks);
     r->threads_n = r->recent_n = 0;
     r->last_call = 0;
     return ok;

@@ -614,8 +614,7 @@ static void write_trace_records(struct writing *w)
     write_trace_notes(w);
     for (size_t i = 0; i < t->threads_n; i++) import_lane_free(&w->lanes[i]);
     map_free(&w->stacks);
-    free(w->lanes);
-    free(w->numbers);
+    ARENA_RELEASE(w->lanes, w->numbers);
 }
 
 static void release_writing(struct writing *w)

@@ -127,15 +127,12 @@ void import_trace_finding_end(struct import_finding *f)
         level->kept = kept > 0 ? kept : 0;
         if (level->kept) add_before(f, level, make_address(f, kept), kept);
     }
-    map_free(&f->live);
-    map_free(&f->sizes);
-    free(f->waiting);
-    free(f);
+    MAP_RELEASE(&f->live, &f->sizes);
+    ARENA_RELEASE(f->waiting, f);
 }
 
 void import_trace_levels_free(struct import_trace_levels *l)
 {
-    free(l->before);
-    free(l->list);
     map_free(&l->index);
+    ARENA_RELEASE(l->before, l->list);
 }

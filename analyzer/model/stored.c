@@ -19,11 +19,8 @@ struct model_stored *model_stored_new(void)
 void model_stored_free(struct model_stored *s)
 {
     arena_free(&s->arena);
-    map_free(&s->names);
-    map_free(&s->forms_by);
-    map_free(&s->patterns);
-    free(s->forms);
-    free(s);
+    MAP_RELEASE(&s->names, &s->forms_by, &s->patterns);
+    ARENA_RELEASE(s->forms, s);
 }
 
 bool model_stored_has(const struct model_stored *s, const char *name, size_t length)

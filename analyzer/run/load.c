@@ -7,6 +7,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/base/words.h"
 #include "schema/store.h"
 
 /* A program that calls MemGetInfo in every step fills a table; rows beyond this number are left out, with a note. */
@@ -423,9 +424,7 @@ static const char *article_of(const char *format)
  * them. */
 static void note_process_lacks(struct load *l, const char *format, const char *lacks)
 {
-#define RUN_FACT(symbol, word, object) object,
-    static const char *const objects[] = {RUN_FACTS(RUN_FACT)};
-#undef RUN_FACT
+    static const char *const objects[] = {RUN_FACTS(WORDS_SECOND)};
     char usual[128];
     sqlite3_stmt *st = run_database_prepare(l->db, "SELECT value FROM meta WHERE key = 'import.lacks.' || ?1");
     for (size_t i = 0; st && i < RUN_FACT_N; i++) {

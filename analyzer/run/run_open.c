@@ -324,8 +324,7 @@ void run_close(struct run *run)
     ARENA_RELEASE(run->allocator_facts, run->counted, run->checks, run->mappers, run->contexts, run->removed,
                   run->levels, run->removed_after, run->removed_scopes, run->removed_lows, run->removed_times,
                   run->settings, run->sources, run->notes);
-    ARENA_RELEASE(run->cells, run->cell_names);
-    free(run->api_names);
+    ARENA_RELEASE(run->cells, run->cell_names, run->api_names);
     arena_free(&run->arena);
     free(run);
 }
