@@ -206,11 +206,7 @@ static void add_churn(void *into, const void *from)
     site_add_pace(&to->pace, &x->pace);
 }
 
-static struct result_line_path churn_path_of(const void *row)
-{
-    const struct result_churn *x = row;
-    return (struct result_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
-}
+SITE_LINE_PATH(churn_path_of, struct result_churn, .bytes = x->bytes, .count = x->count, .site = x->stack.site)
 
 /* `work` is sorted. */
 static void list_churn_lines(struct site_builder *b, struct result_churn *work, size_t n)

@@ -31,11 +31,7 @@ static void add_leak(void *into, const void *from)
     to->count += x->count;
 }
 
-static struct result_line_path leak_path_of(const void *row)
-{
-    const struct result_leak *x = row;
-    return (struct result_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
-}
+SITE_LINE_PATH(leak_path_of, struct result_leak, .bytes = x->bytes, .count = x->count, .site = x->stack.site)
 
 /* `work` is sorted. */
 static void list_leak_lines(struct site_builder *b, struct result_leak *work, size_t n)
