@@ -149,8 +149,8 @@ static void judge_reading(struct checking *c, const struct check_result *reading
     bool always = c->gate == GATE_COMPLETE || c->gate == GATE_LOST;
     if (r->of_baseline) {
         if (l && l->relative && !isnan(reading->value)) {
-            *ARENA_PUSH(r->bases->list, r->bases->n, r->bases->cap) =
-                (struct base){c->gate, reading->scope, reading->device, reading->value};
+            ARENA_APPEND_TO(r->bases->list, r->bases->n, r->bases->cap, c->gate, reading->scope, reading->device,
+                            reading->value);
         }
         return;
     }

@@ -8,7 +8,6 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/doctor/doctor.h"
-#include "analyzer/doctor/doctor_child.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/words.h"

@@ -232,10 +232,8 @@ static const char *find_contradiction(const struct settings *s)
  * recording (it finds out whether the program handled that) or in a what-if. */
 static bool needs_report(const struct settings *s, const struct run *run)
 {
-    size_t n;
-    const struct run_oom *ooms = run_ooms(run, &n);
     bool failed = false;
-    for (size_t i = 0; i < n; i++) failed = failed || (ooms[i].fatal && ooms[i].layer == GS_LAYER_TENSOR);
+    RUN_EACH (ooms, run_ooms, run) failed = failed || (ooms->fatal && ooms->layer == GS_LAYER_TENSOR);
     return failed || s->without || s->flush_every || s->html;
 }
 

@@ -106,11 +106,6 @@ static void command_print_unrecorded(const char *program, int status, bool torch
                              : "; --torch-cpu records PyTorch's CPU tensors");
 }
 
-struct list {
-    char **path;
-    size_t n, cap;
-};
-
 /* Whether the database holds a process of the run. */
 static bool of_run(const char *path, const char *run_id)
 {
@@ -139,9 +134,9 @@ static int by_length_then_name(const void *a, const void *b)
 
 /* If a name is taken, the recorder uses the next free one, and every process writes its own file. The run id shows
  * which files belong to the run. */
-static struct list find_recorded(const struct command_recorded *r)
+static struct input_files find_recorded(const struct command_recorded *r)
 {
-    struct list l = {0};
+    struct input_files l = {0};
     char folder[PATH_MAX], path[PATH_MAX + NAME_MAX + 2];
     const char *slash = strrchr(r->db, '/');
 
@@ -153,17 +148,11 @@ static struct list find_recorded(const struct command_recorded *r)
         /* One second of tolerance: the kernel stamps files with a coarser clock. */
         if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime + 1 >= r->started && input_is_recording(path) &&
             of_run(path, r->run_id))
-            *ARENA_PUSH(l.path, l.n, l.cap) = arena_copy(path);
+            *ARENA_PUSH(l.list, l.n, l.cap) = arena_copy(path);
     }
     if (d) closedir(d);
-    SORT(l.path, l.n, by_length_then_name);
+    SORT(l.list, l.n, by_length_then_name);
     return l;
-}
-
-static void forget_recorded(struct list *l)
-{
-    for (size_t i = 0; i < l->n; i++) free(l->path[i]);
-    free(l->path);
 }
 
 /* The largest peak of any process on the next device after `device`; NULL: there is none. */
@@ -270,26 +259,26 @@ static void print_summary(const struct command_recorded *run, const struct resul
              r->processes_n == 1 ? "" : "es", text_path_here(shown, sizeof shown, path));
 }
 
-static void print_run(const struct command_recorded *r, const struct list *l)
+static void print_run(const struct command_recorded *r, const struct input_files *l)
 {
     char error[1024], shown[PATH_MAX];
     struct symbolizer *symbols = symbolizer_new();
     struct run_options plain = {.top = 1, .alone = true},
                        named = {.top = 1, .alone = true, SYMBOLIZER_OPTIONS(symbols)}, *options = &plain;
-    struct run *run = run_open((const char *const *)l->path, l->n, options, error, sizeof error);
+    struct run *run = run_open((const char *const *)l->list, l->n, options, error, sizeof error);
     /* the verdict depends on native frames, so it must be the one that the report gives */
     if (run && (RUN_COUNT(run_ooms, run) > 0)) {
         run_close(run);
         options = &named;
-        run = run_open((const char *const *)l->path, l->n, options, error, sizeof error);
+        run = run_open((const char *const *)l->list, l->n, options, error, sizeof error);
     }
     struct result_report *report = run ? report_build(run, options, error, sizeof error) : NULL;
 
     if (!report)
         complain("%s", error);
     else if (!r->quiet)
-        print_summary(r, report, l->path[0]);
-    if (!r->quiet && *text_path_here(shown, sizeof shown, l->path[0]))
+        print_summary(r, report, l->list[0]);
+    if (!r->quiet && *text_path_here(shown, sizeof shown, l->list[0]))
         fprintf(stderr, "gpuspy: next: gpuspy report %s\n", shown);
     if (report) report_free(report);
     if (run) run_close(run);
@@ -298,30 +287,30 @@ static void print_run(const struct command_recorded *r, const struct list *l)
 
 void command_print_recorded(const struct command_recorded *r)
 {
-    struct list l = find_recorded(r);
+    struct input_files l = find_recorded(r);
 
     for (size_t i = 0; i < l.n; i++) {
         char error[1024], shown[PATH_MAX];
         uint32_t pid = 0;
-        int done = gs_recover(l.path[i], &pid, error, sizeof error);
+        int done = gs_recover(l.list[i], &pid, error, sizeof error);
         if (done < 0)
             complain("%s", error);
         else if (done == 2 && !r->quiet)
             complain("process %u is still running and recording to %s", pid,
-                     text_path_here(shown, sizeof shown, l.path[i]));
-        store_end(r, l.path[i]);
+                     text_path_here(shown, sizeof shown, l.list[i]));
+        store_end(r, l.list[i]);
     }
     if (l.n)
         print_run(r, &l);
     else
         command_print_unrecorded(r->program, r->status, r->torch_cpu, r->what_if);
-    forget_recorded(&l);
+    input_files_free(&l);
 }
 
 void command_finish_on_oom(const struct command_recorded *r)
 {
-    struct list l = find_recorded(r);
+    struct input_files l = find_recorded(r);
 
-    launch_on_oom_finish(l.path, l.n);
-    forget_recorded(&l);
+    launch_on_oom_finish(l.list, l.n);
+    input_files_free(&l);
 }

@@ -142,8 +142,7 @@ static void table_on_mark(void *self, const struct run_mark *m)
         i = s->list[i].next;
     if (i == MAP_NEW) {
         i = (uint32_t)s->n;
-        *ARENA_PUSH(s->list, s->n, s->cap) =
-            (struct mark){.name = m->name, .domain = m->domain, .kind = m->kind, .next = *head};
+        ARENA_APPEND_TO(s->list, s->n, s->cap, .name = m->name, .domain = m->domain, .kind = m->kind, .next = *head);
         *head = i;
     }
     struct mark *to = &s->list[i];

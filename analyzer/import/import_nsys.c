@@ -87,8 +87,7 @@ static struct thread_state *choose_nsys_thread(struct reading *r, int64_t thread
             number = import_feed_thread(r->feed, (uint32_t)(thread & 0xffffff), name);
             sqlite3_reset(r->thread);
         }
-        *ARENA_PUSH(r->thread_list, r->threads_n, r->threads_cap) =
-            (struct thread_state){.number = number, .until = INT64_MIN};
+        ARENA_APPEND_TO(r->thread_list, r->threads_n, r->threads_cap, .number = number, .until = INT64_MIN);
     }
     struct thread_state *state = &r->thread_list[*at];
     import_feed_choose_thread(r->feed, state->number);

@@ -62,13 +62,9 @@ void question_leaks_build(struct site_builder *b)
         const struct run_series *s = run_series(b->run, l->series);
         const bool growing = i < b->growing_n && b->growing[i];
         if (l->live_count && l->live_bytes > 0 && (!skip[l->series] || growing)) {
-            *ARENA_PUSH(work, n, cap) = (struct result_leak){.process = s->process,
-                                                             .device = s->device,
-                                                             .layer = s->layer,
-                                                             .bytes = l->live_bytes,
-                                                             .count = l->live_count,
-                                                             .growing = growing,
-                                                             .stack = {.number = l->stack}};
+            ARENA_APPEND_TO(work, n, cap, .process = s->process, .device = s->device, .layer = s->layer,
+                            .bytes = l->live_bytes, .count = l->live_count, .growing = growing,
+                            .stack = {.number = l->stack});
         }
     }
     report->leaks = site_list(b, work, n, sizeof *work, compare_leaks, &report->leaks_n, &report->leaks_total);

@@ -50,8 +50,8 @@ static struct flow *flow_at(struct question_transfers *t, const struct run_copy 
     uint32_t *at = map_at(&t->index, key);
     if (*at == MAP_NEW) {
         *at = (uint32_t)t->n;
-        *ARENA_PUSH(t->flows, t->n, t->cap) = (struct flow){
-            .stack = c->stack, .direction = c->direction, .host_memory = c->host_memory, .async = c->async};
+        ARENA_APPEND_TO(t->flows, t->n, t->cap, .stack = c->stack, .direction = c->direction,
+                        .host_memory = c->host_memory, .async = c->async);
     }
     return &t->flows[*at];
 }
