@@ -11,20 +11,6 @@
 #include "analyzer/model/families.h"
 #include "analyzer/model/model.h"
 
-const char model_names[] =
-#define MODEL(name, ...) name "|"
-#define PUBLISHED(name, ...) name "|"
-#define ALIAS(name, of) name "|"
-#define NET(name, ...) name "|"
-#include "analyzer/model/models.def"
-#include "analyzer/model/published.def"
-#include "analyzer/model/convnets.def"
-#undef MODEL
-#undef PUBLISHED
-#undef ALIAS
-#undef NET
-    "";
-
 /* A row may override its family's values. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"
