@@ -4,31 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/owner.h"
+#include "analyzer/base/words.h"
 
 enum { UNSEEN = 64 };
 static const int64_t small_block = 1 << 20; /* larger blocks are in the pool of large ones */
 
-#define WORD(s, w) [ALLOCATOR_MOMENT_##s] = w,
-static const char *const moment_words[] = {ALLOCATOR_MOMENTS(WORD)};
-#undef WORD
-#define WORD(s, w) [ALLOCATOR_POOL_##s] = w,
-static const char *const pool_words[] = {ALLOCATOR_POOLS(WORD)};
-#undef WORD
-#define WORD(s, w) [ALLOCATOR_FLUSH_##s] = w,
-static const char *const flush_words[] = {ALLOCATOR_FLUSHES(WORD)};
-#undef WORD
-const char *allocator_moment_word(enum allocator_moment_kind moment)
-{
-    return moment_words[moment];
-}
-const char *allocator_pool_word(enum allocator_pool_kind pool)
-{
-    return pool_words[pool];
-}
-const char *allocator_flush_word(enum allocator_flush_kind kind)
-{
-    return flush_words[kind];
-}
+WORDS_FUNCTION(allocator_moment_word, enum allocator_moment_kind, ALLOCATOR_MOMENTS, WORDS_FIRST, NULL)
+WORDS_FUNCTION(allocator_pool_word, enum allocator_pool_kind, ALLOCATOR_POOLS, WORDS_FIRST, NULL)
+WORDS_FUNCTION(allocator_flush_word, enum allocator_flush_kind, ALLOCATOR_FLUSHES, WORDS_FIRST, NULL)
 
 static enum run_known is_torch_owner(const struct site_builder *b, uint32_t owner)
 {

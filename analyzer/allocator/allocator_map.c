@@ -40,8 +40,8 @@ struct allocator_map_work {
 static void moment_add(struct allocator_map_work *w, uint32_t process, int device, enum allocator_moment_kind kind,
                        int64_t ns)
 {
-    *ARENA_PUSH(w->moments, w->n, w->cap) =
-        (struct moment){.state = {.process = process, .device = device, .moment = kind, .time_ns = ns}};
+    ARENA_APPEND_TO(w->moments, w->n, w->cap,
+                    .state = {.process = process, .device = device, .moment = kind, .time_ns = ns});
 }
 
 SORT_ORDER(order_moments_by_time, struct moment, SORT_UP(x->state.time_ns, y->state.time_ns))
@@ -137,8 +137,7 @@ static void note_mapped_segments(struct allocator_replay *a, struct moment *m)
         const enum run_known own = allocator_maps(a->b, x->stack);
         const struct allocator_affinity affinity = a->mapping_affinity[i];
         if (own == RUN_YES || (own == RUN_UNSURE && affinity.pool != ALLOCATOR_POOL_UNKNOWN)) {
-            *ARENA_ADD(m->pieces) =
-                (struct piece){.address = x->address, .bytes = x->bytes, .affinity = affinity, .expandable = true};
+            ARENA_APPEND(m->pieces, .address = x->address, .bytes = x->bytes, .affinity = affinity, .expandable = true);
             m->state.expandable = RUN_YES;
         }
     }

@@ -21,18 +21,9 @@ enum { RED_ZONE = 256, CALL_MS = 20000, STOP_MS = 2000, ATTEMPTS = 100 };
 typedef struct user_regs_struct registers;
 static const int extended_sets[] = {NT_X86_XSTATE, NT_PRFPREG};
 
-static uintptr_t register_stack(const registers *r)
-{
-    return r->rsp;
-}
-static uintptr_t register_place(const registers *r)
-{
-    return r->rip;
-}
-static uintptr_t register_result(const registers *r)
-{
-    return r->rax;
-}
+#define STACK_OF(r) ((r)->rsp)
+#define PLACE_OF(r) ((r)->rip)
+#define RESULT_OF(r) ((r)->rax)
 static uintptr_t thread_pointer_of(const struct attach_thread *t, const registers *r)
 {
     return r->fs_base;
@@ -67,18 +58,9 @@ static bool repeat_syscall(registers *r)
 typedef struct user_regs_struct registers;
 static const int extended_sets[] = {NT_ARM_SVE, NT_PRFPREG};
 
-static uintptr_t register_stack(const registers *r)
-{
-    return r->sp;
-}
-static uintptr_t register_place(const registers *r)
-{
-    return r->pc;
-}
-static uintptr_t register_result(const registers *r)
-{
-    return r->regs[0];
-}
+#define STACK_OF(r) ((r)->sp)
+#define PLACE_OF(r) ((r)->pc)
+#define RESULT_OF(r) ((r)->regs[0])
 static uintptr_t thread_pointer_of(const struct attach_thread *t, const registers *r)
 {
     uintptr_t at = 0;
@@ -113,18 +95,9 @@ static bool repeat_syscall(registers *r)
 typedef struct user_regs_struct registers; /* attach_thread_machine is false here: nothing is called */
 static const int extended_sets[] = {NT_PRFPREG};
 
-static uintptr_t register_stack(const registers *r)
-{
-    return 0;
-}
-static uintptr_t register_place(const registers *r)
-{
-    return 0;
-}
-static uintptr_t register_result(const registers *r)
-{
-    return 0;
-}
+#define STACK_OF(r) ((void)(r), (uintptr_t)0)
+#define PLACE_OF(r) ((void)(r), (uintptr_t)0)
+#define RESULT_OF(r) ((void)(r), (uintptr_t)0)
 static uintptr_t thread_pointer_of(const struct attach_thread *t, const registers *r)
 {
     return 0;
@@ -197,7 +170,7 @@ static registers saved_registers(const struct attach_thread *t)
 uintptr_t attach_thread_stack(const struct attach_thread *t)
 {
     const registers r = saved_registers(t);
-    return register_stack(&r);
+    return STACK_OF(&r);
 }
 
 uintptr_t attach_thread_pointer(const struct attach_thread *t)
@@ -323,7 +296,7 @@ static enum outcome judge_stop(const struct attach_thread *t, int status, regist
         number != SIGTRAP && number != SIGSYS)
         return GOES_ON;
     if (!get_set(t, NT_PRSTATUS, r, &size)) return CRASHED;
-    return number == SIGSEGV && register_place(r) == 0 ? RETURNED : CRASHED;
+    return number == SIGSEGV && PLACE_OF(r) == 0 ? RETURNED : CRASHED;
 }
 
 static bool wait_call(struct attach_thread *t, uintptr_t *result)
@@ -338,7 +311,7 @@ static bool wait_call(struct attach_thread *t, uintptr_t *result)
         const enum outcome outcome = judge_stop(t, status, &r);
         deliver = status >> 16 ? 0 : WSTOPSIG(status); /* such as SIGSTOP, which cannot be blocked */
         if (outcome == GOES_ON) continue;
-        if (outcome == RETURNED) *result = register_result(&r);
+        if (outcome == RETURNED) *result = RESULT_OF(&r);
         return outcome == RETURNED;
     }
     if (!t->gone && ptrace(PTRACE_INTERRUPT, t->tid, NULL, NULL) == 0) wait_interrupted(t, STOP_MS);

@@ -45,6 +45,9 @@ void *arena_grow(void *p, size_t n, size_t *cap, size_t size);
     ARENA_ROWS(type, name);    \
     size_t name##_cap
 #define ARENA_ADD(list) ARENA_PUSH(list, list##_n, list##_cap)
+/* Appends an element with these members: ARENA_APPEND(run->pages, .number = 3) */
+#define ARENA_APPEND_TO(p, n, cap, ...) ((void)(*ARENA_PUSH(p, n, cap) = (__typeof__(*(p))){__VA_ARGS__}))
+#define ARENA_APPEND(list, ...) ARENA_APPEND_TO(list, list##_n, list##_cap, __VA_ARGS__)
 /* A map from 64-bit keys to 32-bit values. Zero-initialise. */
 struct map {
     struct map_slot *slots;

@@ -25,22 +25,10 @@ struct command_example {
 };
 
 /* The lists of a struct command_text, with their ends. */
-#define COMMAND_EXAMPLES(...)        \
-    (const struct command_example[]) \
-    {                                \
-        __VA_ARGS__,                 \
-        {                            \
-            0                        \
-        }                            \
-    }
-#define OPTION_ROWS(...)        \
-    (const struct option_row[]) \
-    {                           \
-        __VA_ARGS__,            \
-        {                       \
-            0                   \
-        }                       \
-    }
+/* clang-format off */
+#define COMMAND_EXAMPLES(...) (const struct command_example[]){__VA_ARGS__, {0}}
+#define OPTION_ROWS(...) (const struct option_row[]){__VA_ARGS__, {0}}
+/* clang-format on */
 
 struct command_text {
     const struct option_row *options;       /* ends with a row without name */

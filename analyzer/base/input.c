@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
+#include "analyzer/base/sort.h"
 #include "analyzer/base/term.h"
+#include "analyzer/base/text.h"
 #include "schema/store.h"
 
 bool input_check_paths(const char *who, char **paths, size_t n)
@@ -94,36 +96,61 @@ bool input_newest(const char *who, char out[INPUT_NAME])
     return found;
 }
 
-static bool is_sibling_name(const char *name, const char *stem, size_t length)
+bool input_list(const char *folder, bool (*is_wanted)(const char *name, const char *stem), const char *stem,
+                struct input_files *files)
 {
-    const char *rest = name + length;
+    enum { FILES_MAX = 65536 };
+    const char *between = *folder && !text_ends_with(folder, "/") ? "/" : "";
+    DIR *dir = opendir(*folder ? folder : ".");
+    if (!dir) return false;
+    for (struct dirent *e; (e = readdir(dir)) && files->n < FILES_MAX;) {
+        if (!is_wanted(e->d_name, stem)) continue;
+        char *path = arena_realloc(NULL, strlen(folder) + strlen(e->d_name) + 2, 1);
+        sprintf(path, "%s%s%s", folder, between, e->d_name);
+        *ARENA_PUSH(files->list, files->n, files->cap) = path;
+    }
+    closedir(dir);
+    SORT(files->list, files->n, sort_texts);
+    return true;
+}
 
-    if (strncmp(name, stem, length) != 0 || *rest != '.') return false;
+void input_files_free(struct input_files *files)
+{
+    for (size_t i = 0; i < files->n; i++) free(files->list[i]);
+    free(files->list);
+}
+
+bool input_is_database_name(const char *name, const char *unused)
+{
+    return name[0] != '.' && text_ends_with(name, ".db");
+}
+
+static bool is_sibling_name(const char *name, const char *stem)
+{
+    const char *rest = name + strlen(stem);
+    if (strncmp(name, stem, strlen(stem)) != 0 || *rest != '.') return false;
     const size_t digits = strspn(rest + 1, "0123456789");
     return digits > 0 && strcmp(rest + 1 + digits, ".db") == 0;
 }
 
-char **input_siblings(const char *path, size_t *n)
+static bool is_later_sibling_name(const char *name, const char *stem)
 {
-    const char *base = basename(path);
-    const size_t length = strlen(base), folder = (size_t)(base - path);
-    char **list = NULL;
-    size_t cap = 0;
+    char first[INPUT_NAME];
+    const size_t n = strlen(stem), digits = name[n] == '.' ? strspn(name + n + 1, "0123456789") : 0;
+    if (!digits || name[n + 1 + digits] != '-') return is_sibling_name(name, stem);
+    snprintf(first, sizeof first, "%.*s.%s", (int)n, name, name + n + 2 + digits);
+    return is_sibling_name(first, stem);
+}
 
-    *n = 0;
-    if (length <= 3 || strcmp(base + length - 3, ".db") != 0) return NULL;
-    char *name = arena_realloc(NULL, folder + 512, 1);
-    snprintf(name, folder + 1, "%s", path);
-    DIR *dir = opendir(folder ? name : ".");
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        if (is_sibling_name(e->d_name, base, length - 3)) {
-            char *one = arena_realloc(NULL, folder + strlen(e->d_name) + 1, 1);
-            memcpy(one, path, folder);
-            strcpy(one + folder, e->d_name);
-            *ARENA_PUSH(list, *n, cap) = one;
-        }
-    }
-    if (dir) closedir(dir);
-    free(name);
-    return list;
+struct input_files input_siblings(const char *path, bool later)
+{
+    struct input_files files = {0};
+    char folder[PATH_MAX], stem[INPUT_NAME];
+    const char *base = basename(path);
+    const size_t length = strlen(base);
+    if (!text_ends_with(base, ".db") || length >= sizeof stem || strlen(path) >= sizeof folder) return files;
+    snprintf(folder, sizeof folder, "%.*s", (int)(base - path), path);
+    snprintf(stem, sizeof stem, "%.*s", (int)length - 3, base);
+    input_list(folder, later ? is_later_sibling_name : is_sibling_name, stem, &files);
+    return files;
 }

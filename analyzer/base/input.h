@@ -22,6 +22,17 @@ bool input_find_newest(char out[INPUT_NAME]);
 /* The same for a command without a file, which prints the name; `who` begins the line. */
 bool input_newest(const char *who, char out[INPUT_NAME]);
 
-/* Databases beside a file whose names are those of the other processes of its run: run.<pid>.db beside run.db. In no
- * order; free the paths and the list. */
-char **input_siblings(const char *path, size_t *n);
+struct input_files { /* paths, to free by input_files_free */
+    char **list;
+    size_t n, cap;
+};
+/* Adds the files of a folder ("": the working directory) whose names are accepted, and sorts all. False: the folder
+ * cannot be read, see errno. */
+bool input_list(const char *folder, bool (*is_wanted)(const char *name, const char *stem), const char *stem,
+                struct input_files *files);
+void input_files_free(struct input_files *files);
+/* For input_list: "run.db", not ".run.db". */
+bool input_is_database_name(const char *name, const char *unused);
+/* Databases beside a file whose names are those of the other processes of its run: run.<pid>.db beside run.db; with
+ * `later` also run.<pid>-2.db of the next program that the process became. */
+struct input_files input_siblings(const char *path, bool later);

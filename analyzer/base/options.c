@@ -254,20 +254,14 @@ static bool take_count(const struct value *v)
                       large ? "give a number such as 7B, 350M or 1e9" : "give a number such as 8, 4096 or 1e6");
 }
 
-static bool take_bytes(const struct value *v)
-{
-    return take_units(v, units_parse_bytes, "give a size such as 24GiB");
-}
-
-static bool take_rate(const struct value *v)
-{
-    return take_units(v, units_parse_rate, "give a rate such as 300GB/s or 400Gb/s");
-}
-
-static bool take_time(const struct value *v)
-{
-    return take_units(v, units_parse_duration, "give a time such as 1.2ms");
-}
+#define TAKES(name, parse, like)            \
+    static bool name(const struct value *v) \
+    {                                       \
+        return take_units(v, parse, like);  \
+    }
+TAKES(take_bytes, units_parse_bytes, "give a size such as 24GiB")
+TAKES(take_rate, units_parse_rate, "give a rate such as 300GB/s or 400Gb/s")
+TAKES(take_time, units_parse_duration, "give a time such as 1.2ms")
 
 static bool (*const take[])(const struct value *) = {
     [OPTION_TEXT] = take_text,

@@ -52,6 +52,11 @@ size_t text_without_comprehension(const char *function)
     return n;
 }
 
+bool text_is_same(const char *a, const char *b)
+{
+    return strcmp(a ? a : "", b ? b : "") == 0;
+}
+
 bool text_is_listed(const char *text, const char *const *words, size_t n)
 {
     return ANY_OF(w, words, n, strcmp(text, *w) == 0);

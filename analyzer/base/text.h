@@ -18,6 +18,8 @@ const char *text_last_part(const char *name);
 /* The length of "Cache.grow" in "Cache.grow.<locals>.<listcomp>": before Python 3.12 a comprehension is a function of
  * its own. */
 size_t text_without_comprehension(const char *function);
+/* Are they equal? NULL is "". */
+bool text_is_same(const char *a, const char *b);
 /* Is it equal to a word of an array? */
 bool text_is_listed(const char *text, const char *const *words, size_t n);
 #define TEXT_IS_ONE_OF(text, words) text_is_listed(text, words, sizeof(words) / sizeof *(words))

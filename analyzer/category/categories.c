@@ -103,11 +103,8 @@ static void alike_on_last(void *self, const struct run_lifetime *life, uint32_t 
         .tensor = life->layer != GS_LAYER_DEVICE,
         .python = a->python,
         .use = category_uses_of(a->uses, a->process, life->stack, life->alloc_ns, life->free_ns)};
-    *ARENA_ADD(a->ends) = (struct end){.stack = life->stack,
-                                       .rule = category_rule(a->categorizer, &block),
-                                       .bytes = life->bytes,
-                                       .alloc_ns = life->alloc_ns,
-                                       .free_ns = life->free_ns};
+    ARENA_APPEND(a->ends, .stack = life->stack, .rule = category_rule(a->categorizer, &block), .bytes = life->bytes,
+                 .alloc_ns = life->alloc_ns, .free_ns = life->free_ns);
 }
 
 /* Reads the blocks that were freed by `until_ns`; call once. */
@@ -362,13 +359,8 @@ static void categories_on_live(void *self, size_t moment, const struct run_lifet
         .use = category_uses_of(w->b->report->uses, s->process, life->stack, life->alloc_ns, life->free_ns)};
     block.aged = w->steps && step_count_done(w->steps, p->time_ns) >= step_count_done(w->steps, life->alloc_ns) + AGE;
     if (late) {
-        *ARENA_ADD(w->late) = (struct late){.place = (uint32_t)moment,
-                                            .stack = life->stack,
-                                            .bytes = life->bytes,
-                                            .alloc_ns = life->alloc_ns,
-                                            .free_ns = life->free_ns,
-                                            .like = life->bytes,
-                                            .block = block};
+        ARENA_APPEND(w->late, .place = (uint32_t)moment, .stack = life->stack, .bytes = life->bytes,
+                     .alloc_ns = life->alloc_ns, .free_ns = life->free_ns, .like = life->bytes, .block = block);
     } else {
         unsigned rule = category_rule(w->categorizer, &block);
         count_category(p, life->stack, rule, life->bytes);

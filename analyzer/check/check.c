@@ -34,11 +34,6 @@ struct runner {
     struct checking c;
 };
 
-static char *checked_text_of(struct arena *arena, const char *text)
-{
-    return text ? arena_printf(arena, "%s", text) : NULL;
-}
-
 static int compare_check_lines(const void *a, const void *b)
 {
     const struct check_line *x = a, *y = b;
@@ -149,8 +144,8 @@ static void judge_reading(struct checking *c, const struct check_result *reading
     bool always = c->gate == GATE_COMPLETE || c->gate == GATE_LOST;
     if (r->of_baseline) {
         if (l && l->relative && !isnan(reading->value)) {
-            *ARENA_PUSH(r->bases->list, r->bases->n, r->bases->cap) =
-                (struct base){c->gate, reading->scope, reading->device, reading->value};
+            ARENA_APPEND_TO(r->bases->list, r->bases->n, r->bases->cap, c->gate, reading->scope, reading->device,
+                            reading->value);
         }
         return;
     }
@@ -159,9 +154,9 @@ static void judge_reading(struct checking *c, const struct check_result *reading
     struct check_result *result = ARENA_PUSH(r->out->results, r->out->n, r->out->cap);
     *result = *reading;
     result->gate = c->gate;
-    result->path = checked_text_of(c->arena, c->process->path);
-    result->cwd = checked_text_of(c->arena, c->process->cwd);
-    result->why = checked_text_of(c->arena, reading->why);
+    result->path = check_copy_text(c->arena, c->process->path);
+    result->cwd = check_copy_text(c->arena, c->process->cwd);
+    result->why = check_copy_text(c->arena, reading->why);
     result->gpu = checked_gpu_name(c, reading->device);
     result->pid = c->process->pid;
     result->rank = c->process->rank;

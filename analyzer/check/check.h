@@ -209,6 +209,8 @@ struct checking { /* one process */
 };
 /* The readings of the gate's scopes in one layer. */
 void check_measure_scopes(struct checking *c, enum run_series_layer layer);
+/* NULL is NULL. */
+char *check_copy_text(struct arena *arena, const char *text);
 /* False: a scope that has a limit occurred in no process; the line is in `error`. */
 bool check_scopes_occurred(const struct check_scopes *s, const char *source, char *error, size_t error_size);
 void check_line_add(struct checking *c, struct check_result *r, size_t *cap, const struct result_site *site,

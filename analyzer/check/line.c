@@ -4,7 +4,7 @@
 
 enum { COLUMNS = 240 };
 
-static char *line_text_of(struct arena *arena, const char *text)
+char *check_copy_text(struct arena *arena, const char *text)
 {
     return text ? arena_printf(arena, "%s", text) : NULL;
 }
@@ -15,12 +15,12 @@ void check_line_add(struct checking *c, struct check_result *r, size_t *cap, con
     struct draw_text v = {.report = c->report, .term = {.utf8 = true, .width = 200}};
     char place[2048], brief[2048];
     *ARENA_PUSH(r->lines, r->lines_n, *cap) = (struct check_line){
-        .file = line_text_of(c->arena, site->known && !site->exit ? site->file : NULL),
+        .file = check_copy_text(c->arena, site->known && !site->exit ? site->file : NULL),
         .line = site->known ? site->line : 0,
-        .function = line_text_of(c->arena, site->known ? site->function : NULL),
-        .place = line_text_of(c->arena, draw_site(&v, place, sizeof place, site, COLUMNS)),
-        .brief = line_text_of(c->arena, draw_site(&v, brief, sizeof brief, site, c->columns)),
+        .function = check_copy_text(c->arena, site->known ? site->function : NULL),
+        .place = check_copy_text(c->arena, draw_site(&v, place, sizeof place, site, COLUMNS)),
+        .brief = check_copy_text(c->arena, draw_site(&v, brief, sizeof brief, site, c->columns)),
         .amount = amount,
-        .note = line_text_of(c->arena, note), /* which may belong to the report */
+        .note = check_copy_text(c->arena, note), /* which may belong to the report */
     };
 }

@@ -8,9 +8,9 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/command/commands.h"
 #include "analyzer/doctor/doctor.h"
-#include "analyzer/doctor/doctor_child.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
+#include "analyzer/base/words.h"
 
 struct settings {
     bool json, deep;
@@ -43,9 +43,7 @@ static size_t count_findings(const struct doctor *d, enum doctor_state state)
     return n;
 }
 
-#define SECTION(symbol, word) word,
-static const char *const sections[] = {DOCTOR_SECTIONS(SECTION)};
-#undef SECTION
+static const char *const sections[] = {DOCTOR_SECTIONS(WORDS_FIRST)};
 static const char *const states[] = {"ok", "warning", "problem"};
 
 static void print_doctor_text(const struct doctor *d)

@@ -68,8 +68,10 @@ static char *import_usual_name(const char *path)
  */
 static bool name_siblings(const char *temporary, const char *to)
 {
-    size_t n, named = 0, length = strlen(to);
-    char **list = import_siblings(temporary, &n), **names = arena_zeroed(n + 1, sizeof *names);
+    size_t named = 0, length = strlen(to);
+    struct input_files made = import_siblings(temporary);
+    const size_t n = made.n;
+    char **list = made.list, **names = arena_zeroed(n + 1, sizeof *names);
     const size_t ending = strlen(temporary); /* "temporary.PID.db" */
     bool ok = true;
     if (n && !(length > 3 && strcmp(to + length - 3, ".db") == 0)) {
@@ -89,9 +91,10 @@ static bool name_siblings(const char *temporary, const char *to)
     while (!ok && named-- > 0) unlink(names[named]);
     for (size_t i = 0; i < n; i++) {
         unlink(list[i]);
-        ARENA_RELEASE(list[i], names[i]);
+        free(names[i]);
     }
-    ARENA_RELEASE(list, names);
+    free(names);
+    input_files_free(&made);
     return ok;
 }
 

@@ -18,7 +18,6 @@
 #include "analyzer/launch/recording.h"
 #include "analyzer/command/recorded.h"
 #include "analyzer/launch/simulate.h"
-#include "analyzer/launch/simulate_settings.h"
 #include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
 #include "schema/store.h"

@@ -13,7 +13,6 @@
 #include "analyzer/symbol/symbol.h"
 #include "analyzer/base/term.h"
 #include "analyzer/top/model.h"
-#include "analyzer/base/sort.h"
 
 struct settings {
     bool json, csv, alone;
@@ -218,8 +217,7 @@ static int from_stdin(struct sql_session *s, struct sql_printer *p)
         n = 0;
     }
     if (code == EXIT_YES && n) code = run_query(s, p, text);
-    free(line);
-    free(text);
+    ARENA_RELEASE(line, text);
     return code;
 }
 
@@ -228,7 +226,7 @@ static size_t find_files(const char *path, bool alone, char **out, size_t room, 
 {
     char run_id[64], other[64], error[1024];
     bool recording;
-    size_t n = 0, names_n;
+    size_t n = 0;
     /* if this fails, sql_open fails, too, and reports it */
     char *imported = alone ? NULL : run_imported_path(path, error, sizeof error);
     const char *first = imported ? imported : path;
@@ -238,19 +236,16 @@ static size_t find_files(const char *path, bool alone, char **out, size_t room, 
         free(imported);
         return n;
     }
-    char **names = input_siblings(first, &names_n);
+    struct input_files names = input_siblings(first, false);
     free(imported);
-    SORT(names, names_n, sort_texts);
-    for (size_t i = 0; i < names_n; i++) {
-        if (top_peek(names[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0) {
-            if (n < room)
-                out[n++] = strdup(names[i]);
-            else
-                *more = true;
-        }
-        free(names[i]);
+    for (size_t i = 0; i < names.n; i++) {
+        if (!top_peek(names.list[i], other, sizeof other, &recording) || strcmp(other, run_id) != 0) continue;
+        if (n < room)
+            out[n++] = strdup(names.list[i]);
+        else
+            *more = true;
     }
-    free(names);
+    input_files_free(&names);
     return n;
 }
 

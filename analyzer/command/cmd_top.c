@@ -1,5 +1,5 @@
 /* gpuspy top: finds the recording, reads it again and again, and lets a view show it. */
-#include <dirent.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,60 +140,25 @@ static int find_pid(struct top_model *m, uint32_t pid)
     return m->sources_n ? EXIT_YES : EXIT_INPUT;
 }
 
-static bool is_database(const char *name)
-{
-    size_t n = strlen(name);
-    return name[0] != '.' && n > 3 && strcmp(name + n - 3, ".db") == 0;
-}
-
-struct names {
-    char **list;
-    size_t n, cap;
-};
-
-static struct names list_top_folder(const char *folder)
-{
-    struct names names = {0};
-    char path[4096 + 512];
-    const char *between = *folder && folder[strlen(folder) - 1] != '/' ? "/" : "";
-    DIR *dir = opendir(*folder ? folder : ".");
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        if (is_database(e->d_name)) {
-            snprintf(path, sizeof path, "%s%s%s", folder, between, e->d_name);
-            *ARENA_PUSH(names.list, names.n, names.cap) = strdup(path);
-        }
-    }
-    if (dir) closedir(dir);
-    SORT(names.list, names.n, sort_texts);
-    return names;
-}
-
-static void free_names(struct names *names)
-{
-    for (size_t i = 0; i < names->n; i++) free(names->list[i]);
-    free(names->list);
-}
-
 /* Adds the other processes of the run to which a file belongs. */
 static void add_siblings(struct top_model *m, const char *path)
 {
     char run_id[64], other[64];
     bool recording;
-    struct names names = {0};
-    names.list = input_siblings(path, &names.n);
+    struct input_files names = input_siblings(path, false);
     if (names.n && top_peek(path, run_id, sizeof run_id, &recording)) {
-        SORT(names.list, names.n, sort_texts);
         for (size_t i = 0; i < names.n; i++)
             if (top_peek(names.list[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0)
                 add_once(m, names.list[i]);
     }
-    free_names(&names);
+    input_files_free(&names);
 }
 
 /* Adds the run in a folder; if there are several, one that is active. */
 static int add_top_folder(struct top_model *m, const char *folder)
 {
-    struct names names = list_top_folder(folder);
+    struct input_files names = {0};
+    input_list(folder, input_is_database_name, NULL, &names);
     char first[64] = "", run_id[64];
     bool several = false;
     for (int going = 1; going >= 0 && m->sources_n == 0; going--) {
@@ -205,7 +170,7 @@ static int add_top_folder(struct top_model *m, const char *folder)
             add_once(m, names.list[i]);
         }
     }
-    free_names(&names);
+    input_files_free(&names);
     if (m->sources_n == 0) {
         complain("top: cannot read '%s': this folder contains no database (*.db); give the file that gpuspy wrote",
                  folder);

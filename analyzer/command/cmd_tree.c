@@ -16,30 +16,16 @@ struct settings {
     bool full;
 };
 
-#define TREE_OPTIONS                                                                                 \
-    PROFILE_OPTIONS(struct settings, profile), {"depth",                                             \
-                                                0,                                                   \
-                                                OPTION_NUMBER,                                       \
-                                                offsetof(struct settings, depth),                    \
-                                                "N",                                                 \
-                                                NULL,                                                \
-                                                1,                                                   \
-                                                RUN_DEPTH_MAX,                                       \
-                                                "at most N levels"},                                 \
-        {"min",                                                                                      \
-         'm',                                                                                        \
-         OPTION_TEXT,                                                                                \
-         offsetof(struct settings, min),                                                             \
-         "SHARE",                                                                                    \
-         NULL,                                                                                       \
-         0,                                                                                          \
-         0,                                                                                          \
-         "sum up calls below this share, such as 0.5%, or size, such as 10MiB; default "             \
-         "1%, with --json none"},                                                                    \
-    {                                                                                                \
-        "full", 0, OPTION_FLAG, offsetof(struct settings, full), NULL, NULL, 0, 0,                   \
-            "one row per call; without it a chain of calls is one row, named by your own code in it" \
-    }
+/* clang-format off */
+#define TREE_OPTIONS                                                                                        \
+    PROFILE_OPTIONS(struct settings, profile),                                                              \
+    {"depth", 0, OPTION_NUMBER, offsetof(struct settings, depth), "N", NULL, 1, RUN_DEPTH_MAX,              \
+     "at most N levels"},                                                                                   \
+    OPTION_ROW(TEXT, "min", 'm', min, "SHARE", "sum up calls below this share, such as 0.5%, or size, such " \
+               "as 10MiB; default 1%, with --json none"),                                                   \
+    OPTION_ROW(FLAG, "full", 0, full, NULL, "one row per call; without it a chain of calls is one row, named " \
+               "by your own code in it")
+/* clang-format on */
 
 const struct command_text command_text_tree = {
     .options = OPTION_ROWS(TREE_OPTIONS, VIEWING_TOP(struct settings, view, "at most N branches per call; default 10"),

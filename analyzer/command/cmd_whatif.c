@@ -228,19 +228,12 @@ static const char *find_contradiction(const struct settings *s)
     return NULL;
 }
 
-static bool one_fails(const struct question *q)
-{
-    return ANY_OF(l, q->list, q->n, !l->error && !l->outcome.fits);
-}
-
 /* A report takes a replay of its own. If no option needs its steps, it is made only if a request fails: in the
  * recording (it finds out whether the program handled that) or in a what-if. */
 static bool needs_report(const struct settings *s, const struct run *run)
 {
-    size_t n;
-    const struct run_oom *ooms = run_ooms(run, &n);
     bool failed = false;
-    for (size_t i = 0; i < n; i++) failed = failed || (ooms[i].fatal && ooms[i].layer == GS_LAYER_TENSOR);
+    RUN_EACH (ooms, run_ooms, run) failed = failed || (ooms->fatal && ooms->layer == GS_LAYER_TENSOR);
     return failed || s->without || s->flush_every || s->html;
 }
 
@@ -279,8 +272,8 @@ static int ask_whatif(struct viewing *v, const struct settings *s, int64_t limit
         ok = whatif_run(w, q->list, 1, error, sizeof error);
     }
     ok = ok && whatif_vary(w, q->list, q->n, error, sizeof error);
-    struct result_report *later =
-        ok && !r && one_fails(q) ? report_build(v->run, &v->options, error, sizeof error) : NULL;
+    const bool fails = ok && !r && ANY_OF(l, q->list, q->n, !l->error && !l->outcome.fits);
+    struct result_report *later = fails ? report_build(v->run, &v->options, error, sizeof error) : NULL;
     if (later) whatif_name_steps(w, later->steps, later->steps_n, q->list, q->n);
     const struct view_whatif view = {v->run, whatif_proof(w), q->list, q->n, searches};
     if (!ok) {

@@ -9,6 +9,7 @@
 #include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
+#include "analyzer/base/words.h"
 
 #define HELP_WIDTH 80
 #define WORDS_MANY 30 /* longer lists of words are shortened */
@@ -140,9 +141,7 @@ void command_print_help(const struct command *c, FILE *f)
 
 void command_help_overview(const struct command *const *all, FILE *f)
 {
-#define HEADING(symbol, heading) heading,
-    static const char *const headings[] = {COMMAND_GROUPS(HEADING)};
-#undef HEADING
+    static const char *const headings[] = {COMMAND_GROUPS(WORDS_FIRST)};
 
     fputs("Usage: gpuspy COMMAND [OPTION...]\n\nRecords a program's GPU memory, copies and waits without changing the "
           "program,\nand explains afterwards which lines of code caused them.\n\nCommands:\n",

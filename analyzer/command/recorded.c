@@ -1,6 +1,7 @@
 #include "analyzer/base/input.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/command/recorded.h"
+#include "analyzer/command/unrecorded.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,10 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <stdbool.h>
-#include <elf.h>
-#include <sys/xattr.h>
-#include <unistd.h>
 #include "analyzer/launch/on_oom.h"
 #include "analyzer/report/report.h"
 #include "analyzer/view/view_text.h"
@@ -26,90 +23,6 @@
 #include "analyzer/base/units.h"
 #include "analyzer/base/sort.h"
 #include "schema/store.h"
-#include "analyzer/base/program.h"
-
-#if defined(__aarch64__)
-enum { MACHINE = EM_AARCH64 };
-#else
-enum { MACHINE = EM_X86_64 };
-#endif
-
-/* Why the file's properties prevented loading the recorder; NULL: they did not. ld.so loads preloaded libraries, and an
- * executable without an interpreter does not use ld.so. */
-static const char *cannot_load(const char *name)
-{
-    char path[PATH_MAX];
-    struct program p;
-    struct stat st;
-
-    if (!program_find(name, path, sizeof path) || stat(path, &st) != 0) return NULL;
-    program_read(path, &p);
-    return p.elf && p.class != ELFCLASS64  ? "is a 32-bit program, which cannot load a 64-bit library"
-           : p.elf && p.machine != MACHINE ? "is a program for another processor, which cannot load this library"
-           : p.elf && !p.loader[0]         ? "is linked statically, so no library can be loaded into it"
-           : program_is_musl(&p)           ? "is linked to musl, and the recorder needs glibc"
-           : geteuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0
-               ? "has file capabilities, so the system loads no other library into it"
-           : (st.st_mode & (S_ISUID | S_ISGID)) && geteuid() != 0
-               ? "is set-user-ID, so the system loads no other library into it"
-               : NULL;
-}
-
-/* "failed with status 2"; "" after success. Shells end with 126 and 127 if a command cannot be started. */
-static void format_outcome(int status, char *out, size_t size)
-{
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-
-    *out = 0;
-    if (WIFSIGNALED(status))
-        text_put(out, size, "was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
-    else if (code)
-        text_put(out, size, "failed with status %d%s", code,
-                 code == 127   ? " (a shell's status for a command that was not found)"
-                 : code == 126 ? " (a shell's status for a command that cannot be executed)"
-                               : "");
-}
-
-/* The files of NVIDIA's driver, WSL's and Jetson's. */
-static bool has_gpu(void)
-{
-    return access("/proc/driver/nvidia/version", F_OK) == 0 || access("/dev/nvidiactl", F_OK) == 0 ||
-           access("/dev/dxg", F_OK) == 0 || access("/dev/nvmap", F_OK) == 0;
-}
-
-/* Prints one line on stderr. `program` as the user typed it, `status` from waitpid. `what_if`: --simulate or --limit
- * was given. */
-static void command_print_unrecorded(const char *program, int status, bool torch_cpu, bool what_if)
-{
-    const char *why = cannot_load(program);
-    const char *dry = !torch_cpu && !what_if && !has_gpu()
-                          ? "; this machine has no NVIDIA GPU: gpuspy run --simulate a100-40g is a "
-                            "dry run without one"
-                          : "";
-    /* A process that calls CUDA but cannot write its recording reports that itself; this one does not know it. Nor does
-     * it know what a process does whose environment was replaced. */
-    static const char unless[] =
-        ", unless one printed \"not recording\" or ran without gpuspy's LD_PRELOAD (under sudo, "
-        "in a container, or from a script that sets it)";
-    char ended[160];
-
-    format_outcome(status, ended, sizeof ended);
-    if (why)
-        complain("nothing was recorded: '%s' %s%s%s", program, why, *ended ? "; it " : "", ended);
-    else if (*ended)
-        complain("nothing was recorded: '%s' %s, and none of its processes had called CUDA%s%s", program, ended, unless,
-                 dry);
-    else
-        complain("nothing was recorded: '%s' succeeded, but none of its processes called CUDA%s%s", program, unless,
-                 *dry        ? dry
-                 : torch_cpu ? ""
-                             : "; --torch-cpu records PyTorch's CPU tensors");
-}
-
-struct list {
-    char **path;
-    size_t n, cap;
-};
 
 /* Whether the database holds a process of the run. */
 static bool of_run(const char *path, const char *run_id)
@@ -139,9 +52,9 @@ static int by_length_then_name(const void *a, const void *b)
 
 /* If a name is taken, the recorder uses the next free one, and every process writes its own file. The run id shows
  * which files belong to the run. */
-static struct list find_recorded(const struct command_recorded *r)
+static struct input_files find_recorded(const struct command_recorded *r)
 {
-    struct list l = {0};
+    struct input_files l = {0};
     char folder[PATH_MAX], path[PATH_MAX + NAME_MAX + 2];
     const char *slash = strrchr(r->db, '/');
 
@@ -153,17 +66,11 @@ static struct list find_recorded(const struct command_recorded *r)
         /* One second of tolerance: the kernel stamps files with a coarser clock. */
         if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime + 1 >= r->started && input_is_recording(path) &&
             of_run(path, r->run_id))
-            *ARENA_PUSH(l.path, l.n, l.cap) = arena_copy(path);
+            *ARENA_PUSH(l.list, l.n, l.cap) = arena_copy(path);
     }
     if (d) closedir(d);
-    SORT(l.path, l.n, by_length_then_name);
+    SORT(l.list, l.n, by_length_then_name);
     return l;
-}
-
-static void forget_recorded(struct list *l)
-{
-    for (size_t i = 0; i < l->n; i++) free(l->path[i]);
-    free(l->path);
 }
 
 /* The largest peak of any process on the next device after `device`; NULL: there is none. */
@@ -270,26 +177,26 @@ static void print_summary(const struct command_recorded *run, const struct resul
              r->processes_n == 1 ? "" : "es", text_path_here(shown, sizeof shown, path));
 }
 
-static void print_run(const struct command_recorded *r, const struct list *l)
+static void print_run(const struct command_recorded *r, const struct input_files *l)
 {
     char error[1024], shown[PATH_MAX];
     struct symbolizer *symbols = symbolizer_new();
     struct run_options plain = {.top = 1, .alone = true},
                        named = {.top = 1, .alone = true, SYMBOLIZER_OPTIONS(symbols)}, *options = &plain;
-    struct run *run = run_open((const char *const *)l->path, l->n, options, error, sizeof error);
+    struct run *run = run_open((const char *const *)l->list, l->n, options, error, sizeof error);
     /* the verdict depends on native frames, so it must be the one that the report gives */
     if (run && (RUN_COUNT(run_ooms, run) > 0)) {
         run_close(run);
         options = &named;
-        run = run_open((const char *const *)l->path, l->n, options, error, sizeof error);
+        run = run_open((const char *const *)l->list, l->n, options, error, sizeof error);
     }
     struct result_report *report = run ? report_build(run, options, error, sizeof error) : NULL;
 
     if (!report)
         complain("%s", error);
     else if (!r->quiet)
-        print_summary(r, report, l->path[0]);
-    if (!r->quiet && *text_path_here(shown, sizeof shown, l->path[0]))
+        print_summary(r, report, l->list[0]);
+    if (!r->quiet && *text_path_here(shown, sizeof shown, l->list[0]))
         fprintf(stderr, "gpuspy: next: gpuspy report %s\n", shown);
     if (report) report_free(report);
     if (run) run_close(run);
@@ -298,30 +205,30 @@ static void print_run(const struct command_recorded *r, const struct list *l)
 
 void command_print_recorded(const struct command_recorded *r)
 {
-    struct list l = find_recorded(r);
+    struct input_files l = find_recorded(r);
 
     for (size_t i = 0; i < l.n; i++) {
         char error[1024], shown[PATH_MAX];
         uint32_t pid = 0;
-        int done = gs_recover(l.path[i], &pid, error, sizeof error);
+        int done = gs_recover(l.list[i], &pid, error, sizeof error);
         if (done < 0)
             complain("%s", error);
         else if (done == 2 && !r->quiet)
             complain("process %u is still running and recording to %s", pid,
-                     text_path_here(shown, sizeof shown, l.path[i]));
-        store_end(r, l.path[i]);
+                     text_path_here(shown, sizeof shown, l.list[i]));
+        store_end(r, l.list[i]);
     }
     if (l.n)
         print_run(r, &l);
     else
         command_print_unrecorded(r->program, r->status, r->torch_cpu, r->what_if);
-    forget_recorded(&l);
+    input_files_free(&l);
 }
 
 void command_finish_on_oom(const struct command_recorded *r)
 {
-    struct list l = find_recorded(r);
+    struct input_files l = find_recorded(r);
 
-    launch_on_oom_finish(l.path, l.n);
-    forget_recorded(&l);
+    launch_on_oom_finish(l.list, l.n);
+    input_files_free(&l);
 }

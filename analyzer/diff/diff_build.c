@@ -6,14 +6,9 @@
 #include "analyzer/site/site.h"
 #include "analyzer/base/each.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/base/words.h"
 
-const char *diff_by_word(enum diff_by by)
-{
-#define WORD(s, w) [DIFF_##s] = w,
-    static const char *const words[] = {DIFF_BYS(WORD)};
-#undef WORD
-    return (unsigned)by < DIFF_BYS_N ? words[by] : "unknown";
-}
+WORDS_FUNCTION(diff_by_word, enum diff_by, DIFF_BYS, WORDS_FIRST, "unknown")
 
 struct cell { /* a row in a unit */
     uint32_t row, unit;

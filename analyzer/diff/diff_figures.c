@@ -28,35 +28,15 @@ static double figure_most_of(const struct asked *q, enum run_series_layer layer,
     return most;
 }
 
-static double figure_tensors(const struct asked *q)
-{
-    return figure_most_of(q, RUN_SERIES_TENSOR, false);
-}
-
-static double figure_device(const struct asked *q)
-{
-    return figure_most_of(q, RUN_SERIES_DEVICE, false);
-}
-
 static double figure_pinned(const struct asked *q)
 {
     double most = figure_most_of(q, RUN_SERIES_PINNED, false);
     return most >= worth ? most : 0; /* a flag or two is always pinned */
 }
 
-static double tensors_at_end(const struct asked *q)
-{
-    return figure_most_of(q, RUN_SERIES_TENSOR, true);
-}
-
 static bool figure_part(const struct asked *q)
 {
     return q->wish->rank >= 0 || q->wish->device >= 0;
-}
-
-static double figure_duration(const struct asked *q)
-{
-    return figure_part(q) || q->report->no_times ? NAN : q->report->duration_s;
 }
 
 static const struct step_list *figure_steps_of(const struct asked *q)
@@ -72,12 +52,6 @@ static double figure_steps(const struct asked *q)
     const struct step_list *s = figure_steps_of(q);
     const bool other = s && s->removed && s->source == STEP_SOURCE_PERIOD; /* it is the kept part's loop */
     return s && !s->removed_unknown && !other ? (double)s->n : NAN;
-}
-
-static double step_s(const struct asked *q)
-{
-    const struct step_list *s = figure_steps_of(q);
-    return s ? (double)s->median_ns / 1e9 : NAN;
 }
 
 static double add_pace(double sum, const struct result_pace *p)
@@ -97,11 +71,6 @@ static double copies_per_step(const struct asked *q)
     double sum = q->report->steps_n ? 0 : NAN;
     for (size_t i = 0; i < q->report->transfers_n; i++) sum = add_pace(sum, &q->report->transfers[i].pace);
     return figure_part(q) ? NAN : sum;
-}
-
-static double figure_waited(const struct asked *q)
-{
-    return figure_part(q) ? NAN : q->report->sync_blocked_s;
 }
 
 static double figure_copied(const struct asked *q)
@@ -144,10 +113,18 @@ static double figure_failures(const struct asked *q)
     return n;
 }
 
-static double figure_lost(const struct asked *q)
-{
-    return (double)q->report->lost_events;
-}
+#define FIGURE(name, value)                   \
+    static double name(const struct asked *q) \
+    {                                         \
+        return value;                         \
+    }
+FIGURE(figure_tensors, figure_most_of(q, RUN_SERIES_TENSOR, false))
+FIGURE(figure_device, figure_most_of(q, RUN_SERIES_DEVICE, false))
+FIGURE(tensors_at_end, figure_most_of(q, RUN_SERIES_TENSOR, true))
+FIGURE(figure_duration, figure_part(q) || q->report->no_times ? NAN : q->report->duration_s)
+FIGURE(step_s, figure_steps_of(q) ? (double)figure_steps_of(q)->median_ns / 1e9 : NAN)
+FIGURE(figure_waited, figure_part(q) ? NAN : q->report->sync_blocked_s)
+FIGURE(figure_lost, (double)q->report->lost_events)
 
 static const struct {
     const char *key, *name, *unit;

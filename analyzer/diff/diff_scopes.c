@@ -1,21 +1,17 @@
 /* The peaks within NVTX ranges of both runs, by name. */
 #include "analyzer/diff/diff_parts.h"
+#include "analyzer/base/text.h"
 #include "analyzer/base/sort.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_same_text(const char *a, const char *b)
-{
-    return strcmp(a ? a : "", b ? b : "") == 0;
-}
-
 static struct diff_scope *scope_at(struct diff_owner *o, size_t *cap, const struct result_scope *s)
 {
     struct diff *d = &o->diff;
     for (size_t i = 0; i < d->scopes_n; i++)
-        if (is_same_text(d->scopes[i].name, s->name) && is_same_text(d->scopes[i].domain, s->domain))
+        if (text_is_same(d->scopes[i].name, s->name) && text_is_same(d->scopes[i].domain, s->domain))
             return &d->scopes[i];
     struct diff_scope *new = ARENA_PUSH(d->scopes, d->scopes_n, *cap);
     *new = (struct diff_scope){.name = s->name, .domain = s->domain, .peak = {NAN, NAN}};

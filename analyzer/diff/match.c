@@ -124,9 +124,8 @@ static void align_sites(const struct diff_match_site *const *a, size_t rows, con
                                                                                                                : best;
     }
     for (; best != DIFF_MATCH_ALONE; best = cells[best].back) partner[best / columns] = (uint32_t)(best % columns);
-    free(ends.column);
     map_free(&ends.by_offset);
-    free(cells);
+    ARENA_RELEASE(ends.column, cells);
 }
 
 static int site_order(const struct diff_match_site *a, const struct diff_match_site *b)

@@ -74,12 +74,8 @@ static void side_fill(struct side *s, const struct diff_match_site *sites, size_
     for (size_t i = 0; i < n; i++) {
         const struct diff_match_site *site = &sites[s->order[i]];
         if (!s->files_n || strcmp(s->files[s->files_n - 1].path, site->file) != 0) {
-            *ARENA_ADD(s->files) = (struct file){.path = site->file,
-                                                 .library = diff_match_library(site->file),
-                                                 .cell = site->cell,
-                                                 .functions = &s->functions[functions],
-                                                 .from = i,
-                                                 .partner = DIFF_MATCH_ALONE};
+            ARENA_APPEND(s->files, .path = site->file, .library = diff_match_library(site->file), .cell = site->cell,
+                         .functions = &s->functions[functions], .from = i, .partner = DIFF_MATCH_ALONE);
         }
         struct file *f = &s->files[s->files_n - 1];
         f->n++;
@@ -295,8 +291,7 @@ void diff_match_paths(struct diff_match *match, const struct diff_match_site *a,
         for (size_t k = 0; k < f->n; k++) match->file_a[x.order[f->from + k]] = i;
         if (f->partner != DIFF_MATCH_ALONE) {
             const struct file *other = &y.files[f->partner];
-            *ARENA_PUSH(match->files, match->files_n, cap) =
-                (struct diff_match_file){f->path, other->path, match_path_of(f, other)};
+            ARENA_APPEND_TO(match->files, match->files_n, cap, f->path, other->path, match_path_of(f, other));
         }
     }
     for (uint32_t j = 0; j < y.files_n; j++) {

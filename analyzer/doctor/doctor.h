@@ -79,3 +79,6 @@ bool doctor_target(struct doctor *d);
 /* The self-test runs this in a separate child, with the recorder loaded: see doctor_test.c. */
 #define DOCTOR_CHILD "GPUSPY_DOCTOR_CHILD"
 int doctor_allocate(void);
+/* What it runs in child processes: this program again, with the task in the variable DOCTOR_CHILD. */
+int doctor_ask_driver(void);
+int doctor_ask_nvml(void);

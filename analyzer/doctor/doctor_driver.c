@@ -11,7 +11,6 @@
 #include "analyzer/base/input.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/launch/child.h"
-#include "analyzer/doctor/doctor_child.h"
 #include "analyzer/doctor/doctor.h"
 #include "analyzer/base/units.h"
 

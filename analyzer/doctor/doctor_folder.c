@@ -139,11 +139,6 @@ static void known_words(char *words, size_t size)
             at += (size_t)snprintf(words + at, size - at, "%.*s|", (int)strcspn(known[i], "="), known[i]);
 }
 
-static bool is_one_of_words(const char *value, const char *words)
-{
-    return !*value || options_is_word(value, words);
-}
-
 static void check_value(struct doctor *d, const char *name, const char *value)
 {
     static const char flag[] = "0|no|false|off|1|yes|true|on";
@@ -160,7 +155,7 @@ static void check_value(struct doctor *d, const char *name, const char *value)
     char near[64], fix[256], list[128];
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (strcmp(name, rows[i].name) != 0 || is_one_of_words(value, rows[i].words)) continue;
+        if (strcmp(name, rows[i].name) != 0 || !*value || options_is_word(value, rows[i].words)) continue;
         options_list(rows[i].words, list, sizeof list);
         if (options_nearest(value, rows[i].words, near, sizeof near))
             snprintf(fix, sizeof fix, "did you mean %s=%s?", name, near);

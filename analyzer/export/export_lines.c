@@ -15,8 +15,8 @@ struct export_line *export_lines_at(struct export_lines *l, uint32_t process, ui
         struct export_line *x = &l->list[i];
         if (x->process == process && x->stack == stack && x->device == device && x->kind == kind) return x;
     }
-    *ARENA_PUSH(l->list, l->n, l->cap) =
-        (struct export_line){.process = process, .stack = stack, .device = device, .kind = kind, .next = *head};
+    ARENA_APPEND_TO(l->list, l->n, l->cap, .process = process, .stack = stack, .device = device, .kind = kind,
+                    .next = *head);
     *head = (uint32_t)(l->n - 1);
     return &l->list[l->n - 1];
 }

@@ -77,10 +77,8 @@ static uint32_t pprof_module_of(struct pprof *p, const struct run_frame *f)
     if (f->kind != GS_FRAME_NATIVE || !f->module) return RUN_NONE;
     size_t i = 0;
     while (i < p->modules_n && (p->modules[i].path != f->module || p->modules[i].build_id != f->build_id)) i++;
-    if (i == p->modules_n) {
-        *ARENA_ADD(p->modules) =
-            (struct symbol_module){.path = f->module, .build_id = f->build_id, .named = true, .filed = true};
-    }
+    if (i == p->modules_n)
+        ARENA_APPEND(p->modules, .path = f->module, .build_id = f->build_id, .named = true, .filed = true);
     struct symbol_module *m = &p->modules[i];
     m->highest = f->offset > m->highest ? f->offset : m->highest;
     m->named = m->named && f->function;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "analyzer/base/output.h"
+#include "analyzer/run/words.h"
 #include "analyzer/step/step.h"
 #include "schema/event.h"
 
@@ -141,8 +142,7 @@ static void table_on_mark(void *self, const struct run_mark *m)
         i = s->list[i].next;
     if (i == MAP_NEW) {
         i = (uint32_t)s->n;
-        *ARENA_PUSH(s->list, s->n, s->cap) =
-            (struct mark){.name = m->name, .domain = m->domain, .kind = m->kind, .next = *head};
+        ARENA_APPEND_TO(s->list, s->n, s->cap, .name = m->name, .domain = m->domain, .kind = m->kind, .next = *head);
         *head = i;
     }
     struct mark *to = &s->list[i];
@@ -154,17 +154,13 @@ static void table_on_mark(void *self, const struct run_mark *m)
 
 void export_table_of_marks(struct export_tables *x)
 {
-#define WORD(s, v, w) [v] = w,
-    static const char *const kinds[] = {GS_MARK_KINDS(WORD)};
-#undef WORD
     char error[256]; /* the report has already stated what cannot be read */
     for (uint32_t p = 0; p < RUN_COUNT(run_processes, x->e->run); p++) {
         struct marks s = {0};
         run_each_mark(x->e->run, p, table_on_mark, &s, error, sizeof error);
         for (size_t i = 0; i < s.n && export_table_keys(x, p); i++) {
             const struct mark *m = &s.list[i];
-            EXPORT_CELLS(&x->t, m->kind < sizeof kinds / sizeof *kinds ? kinds[m->kind] : NULL, m->domain, m->name,
-                         m->count, m->total, m->longest);
+            EXPORT_CELLS(&x->t, run_mark_word(m->kind), m->domain, m->name, m->count, m->total, m->longest);
         }
         map_free(&s.index);
         free(s.list);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/base/words.h"
 
 enum { SMALL_SEGMENT = 2 << 20, GRAIN = 2 << 20 }; /* PyTorch's segments are multiples of GRAIN */
 
@@ -54,13 +55,7 @@ struct tracer {
     size_t segments_cap, blocks_cap;
 };
 
-const char *export_trace_word(enum export_trace_action action)
-{
-#define WORD(s, w) [EXPORT_TRACE_##s] = w,
-    static const char *const words[] = {EXPORT_TRACE_ACTIONS(WORD)};
-#undef WORD
-    return words[action];
-}
+WORDS_FUNCTION(export_trace_word, enum export_trace_action, EXPORT_TRACE_ACTIONS, WORDS_FIRST, NULL)
 
 static void emit_held(struct tracer *t)
 {

@@ -131,40 +131,28 @@ static void write_recording(struct writer *w)
     end_int(w, 1);
 }
 
-static void write_active(struct writer *w)
-{
-    begin_sample(w);
-    end_int(w, !w->r->ended_ns);
-}
+/* A metric of one value. */
+#define WRITE(name, end, value)        \
+    static void name(struct writer *w) \
+    {                                  \
+        begin_sample(w);               \
+        end(w, value);                 \
+    }
+WRITE(write_active, end_int, !w->r->ended_ns)
+WRITE(write_age, end_real_sample, (double)current_source(w)->age_ns / 1e9)
+WRITE(write_events, end_int, (int64_t)current_source(w)->events)
+WRITE(write_lost, end_int, (int64_t)current_source(w)->lost_events)
+WRITE(write_failures, end_int, (int64_t)current_source(w)->failures_seen)
+WRITE(write_unread, end_int, current_source(w)->unread_rows)
+WRITE(write_left_out, end_int, (int64_t)w->fleet->left_out)
+WRITE(write_refresh, end_real_sample, w->fleet->refresh_s)
 
-static void write_age(struct writer *w)
+static void write_recordings(struct writer *w)
 {
+    int64_t n = 0;
+    for (size_t i = 0; i < w->fleet->n; i++) n += !w->fleet->list[i]->ended_ns;
     begin_sample(w);
-    end_real_sample(w, (double)current_source(w)->age_ns / 1e9);
-}
-
-static void write_events(struct writer *w)
-{
-    begin_sample(w);
-    end_int(w, (int64_t)current_source(w)->events);
-}
-
-static void write_lost(struct writer *w)
-{
-    begin_sample(w);
-    end_int(w, (int64_t)current_source(w)->lost_events);
-}
-
-static void write_failures(struct writer *w)
-{
-    begin_sample(w);
-    end_int(w, (int64_t)current_source(w)->failures_seen);
-}
-
-static void write_unread(struct writer *w)
-{
-    begin_sample(w);
-    end_int(w, current_source(w)->unread_rows);
+    end_int(w, n);
 }
 
 static void write_each_series(struct writer *w)
@@ -206,20 +194,18 @@ static void write_each_device(struct writer *w)
     }
 }
 
-static int64_t total_of(const struct writer *w, const struct top_device *d)
-{
-    return top_held_of(w->r->model, 0, d).total;
-}
-
-static int64_t used_of(const struct writer *w, const struct top_device *d)
-{
-    return top_held_of(w->r->model, 0, d).used;
-}
-
-static int64_t cached_of(const struct writer *w, const struct top_device *d)
-{
-    return d->reserved_bytes == RUN_UNKNOWN ? RUN_UNKNOWN : top_held_of(w->r->model, 0, d).cached;
-}
+/* A device's figure. */
+#define FIGURE(type, name, value)                                        \
+    static type name(const struct writer *w, const struct top_device *d) \
+    {                                                                    \
+        return value;                                                    \
+    }
+FIGURE(int64_t, total_of, top_held_of(w->r->model, 0, d).total)
+FIGURE(int64_t, used_of, top_held_of(w->r->model, 0, d).used)
+FIGURE(int64_t, cached_of, d->reserved_bytes == RUN_UNKNOWN ? RUN_UNKNOWN : top_held_of(w->r->model, 0, d).cached)
+FIGURE(int64_t, temperature_of, d->temperature < 0 ? RUN_UNKNOWN : d->temperature)
+FIGURE(double, utilization_of, d->utilisation < 0 ? NAN : d->utilisation / 100.0)
+FIGURE(double, full_of, top_forecast_of(w->r->model, 0, d).full_s)
 
 static int64_t others_of(const struct writer *w, const struct top_device *d)
 {
@@ -227,25 +213,10 @@ static int64_t others_of(const struct writer *w, const struct top_device *d)
     return h.by_nvml ? h.others : RUN_UNKNOWN;
 }
 
-static int64_t temperature_of(const struct writer *w, const struct top_device *d)
-{
-    return d->temperature < 0 ? RUN_UNKNOWN : d->temperature;
-}
-
-static double utilization_of(const struct writer *w, const struct top_device *d)
-{
-    return d->utilisation < 0 ? NAN : d->utilisation / 100.0;
-}
-
 static double growth_of(const struct writer *w, const struct top_device *d)
 {
     const double growth = top_forecast_of(w->r->model, 0, d).bytes_per_s;
     return isnan(growth) && !w->r->ended_ns ? 0 : growth;
-}
-
-static double full_of(const struct writer *w, const struct top_device *d)
-{
-    return top_forecast_of(w->r->model, 0, d).full_s;
 }
 
 static double step_growth_of(const struct writer *w, const struct top_device *d)
@@ -365,45 +336,15 @@ static void write_calls(struct writer *w, const struct top_calls *calls, size_t 
     }
 }
 
-static void write_waits(struct writer *w)
-{
-    write_calls(w, w->r->model->syncs, w->r->model->syncs_n, "kind", run_sync_word, COUNT);
-}
-
-static void write_wait_seconds(struct writer *w)
-{
-    write_calls(w, w->r->model->syncs, w->r->model->syncs_n, "kind", run_sync_word, SECONDS);
-}
-
-static void write_copies(struct writer *w)
-{
-    write_calls(w, w->r->model->copies, w->r->model->copies_n, "direction", run_direction_word, COUNT);
-}
-
-static void write_copied(struct writer *w)
-{
-    write_calls(w, w->r->model->copies, w->r->model->copies_n, "direction", run_direction_word, BYTES);
-}
-
-static void write_recordings(struct writer *w)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < w->fleet->n; i++) n += !w->fleet->list[i]->ended_ns;
-    begin_sample(w);
-    end_int(w, n);
-}
-
-static void write_left_out(struct writer *w)
-{
-    begin_sample(w);
-    end_int(w, (int64_t)w->fleet->left_out);
-}
-
-static void write_refresh(struct writer *w)
-{
-    begin_sample(w);
-    end_real_sample(w, w->fleet->refresh_s);
-}
+#define CALLS(name, list, label, word, figure)                                         \
+    static void name(struct writer *w)                                                 \
+    {                                                                                  \
+        write_calls(w, w->r->model->list, w->r->model->list##_n, label, word, figure); \
+    }
+CALLS(write_waits, syncs, "kind", run_sync_word, COUNT)
+CALLS(write_wait_seconds, syncs, "kind", run_sync_word, SECONDS)
+CALLS(write_copies, copies, "direction", run_direction_word, COUNT)
+CALLS(write_copied, copies, "direction", run_direction_word, BYTES)
 
 static const struct family of_fleet[] = {
     {"gpuspy_recordings", NULL, GAUGE, "Recordings in progress.", .write = write_recordings},

@@ -88,6 +88,14 @@ static size_t cut_text(const char *text)
         .type = (what), .stack = (number), .time_ns = (uint64_t)(ns) \
     }
 
+/* Adds a record without texts: its struct, REC and other members. */
+#define ADD_RECORD(f, type, ...)               \
+    do {                                       \
+        struct type r_ = {.rec = __VA_ARGS__}; \
+        r_.rec.size = sizeof r_;               \
+        add_feed_record(f, &r_.rec);           \
+    } while (0)
+
 uint16_t import_feed_api(struct import_feed *f, const char *name)
 {
     const size_t known = f->apis.n;
@@ -237,20 +245,12 @@ static uint32_t extra_of(const struct import_event *e)
 
 void import_feed_tensor(struct import_feed *f, const struct import_event *e, bool freed)
 {
-    struct gs_rec_tensor r = {.rec = REC(GS_REC_TENSOR, e->stack, e->time_ns),
-                              .address = e->address,
-                              .bytes = freed ? -e->bytes : e->bytes,
-                              .total_allocated = (uint64_t)e->allocated,
-                              .total_reserved = (uint64_t)e->reserved,
-                              .stream = e->stream,
-                              .extra = extra_of(e),
-                              .api = API_TENSOR,
-                              .device = (int8_t)e->device,
-                              .layer = e->device < 0 ? GS_LAYER_HOST : GS_LAYER_TENSOR,
-                              .has_totals = !e->no_totals};
-    r.rec.flags = e->private_pool ? GS_FLAG_CAPTURED : 0;
-    r.rec.size = sizeof r;
-    add_feed_record(f, &r.rec);
+    ADD_RECORD(f, gs_rec_tensor, REC(GS_REC_TENSOR, e->stack, e->time_ns),
+               .rec.flags = e->private_pool ? GS_FLAG_CAPTURED : 0, .address = e->address,
+               .bytes = freed ? -e->bytes : e->bytes, .total_allocated = (uint64_t)e->allocated,
+               .total_reserved = (uint64_t)e->reserved, .stream = e->stream, .extra = extra_of(e), .api = API_TENSOR,
+               .device = (int8_t)e->device, .layer = e->device < 0 ? GS_LAYER_HOST : GS_LAYER_TENSOR,
+               .has_totals = !e->no_totals);
 }
 
 /* The file does not name the event for which the free waits, so the block's address represents it. */
@@ -267,20 +267,13 @@ void import_feed_pending(struct import_feed *f, const struct import_event *e)
 
 void import_feed_pending_end(struct import_feed *f, const struct import_event *e)
 {
-    struct gs_rec_event_done r = {.rec = REC(GS_REC_EVENT_DONE, 0, e->time_ns), .event = e->address};
-    r.rec.size = sizeof r;
-    add_feed_record(f, &r.rec);
+    ADD_RECORD(f, gs_rec_event_done, REC(GS_REC_EVENT_DONE, 0, e->time_ns), .event = e->address);
 }
 
 void import_feed_pool(struct import_feed *f, const struct import_event *e, int64_t pool)
 {
-    struct gs_rec_allocator r = {.rec = REC(GS_REC_ALLOCATOR, 0, e->time_ns),
-                                 .address = e->address,
-                                 .value = pool,
-                                 .device = (int16_t)e->device,
-                                 .kind = GS_ALLOCATOR_POOL};
-    r.rec.size = sizeof r;
-    add_feed_record(f, &r.rec);
+    ADD_RECORD(f, gs_rec_allocator, REC(GS_REC_ALLOCATOR, 0, e->time_ns), .address = e->address, .value = pool,
+               .device = (int16_t)e->device, .kind = GS_ALLOCATOR_POOL);
 }
 
 static void add_pages(struct import_feed *f, const struct import_event *e, bool freed, int64_t page)
@@ -289,16 +282,11 @@ static void add_pages(struct import_feed *f, const struct import_event *e, bool 
     for (int64_t at = 0; at < e->bytes; at += page) {
         int64_t bytes = e->bytes - at < page ? e->bytes - at : page;
         for (size_t i = 0; i < 2; i++) {
-            struct gs_rec_vmm r = {.rec = REC(GS_REC_VMM, e->stack, e->time_ns),
-                                   /* a different handle for every possible page */
-                                   .handle = (e->address + (uint64_t)at) | 1,
-                                   .address = e->address + (uint64_t)at,
-                                   .bytes = (uint64_t)bytes,
-                                   .api = freed ? API_UNMAP : API_MAP,
-                                   .device = (int16_t)e->device,
-                                   .op = freed ? end[i] : begin[i]};
-            r.rec.size = sizeof r;
-            add_feed_record(f, &r.rec);
+            ADD_RECORD(f, gs_rec_vmm, REC(GS_REC_VMM, e->stack, e->time_ns),
+                       /* a different handle for every possible page */ .handle = (e->address + (uint64_t)at) | 1,
+                       .address = e->address + (uint64_t)at, .bytes = (uint64_t)bytes,
+                       .api = freed ? API_UNMAP : API_MAP, .device = (int16_t)e->device,
+                       .op = freed ? end[i] : begin[i]);
         }
     }
 }
@@ -308,25 +296,13 @@ void import_feed_segment(struct import_feed *f, const struct import_event *e, bo
     if (page > 0) {
         add_pages(f, e, freed, page);
     } else if (freed) {
-        struct gs_rec_free r = {.rec = REC(GS_REC_FREE, e->stack, e->time_ns),
-                                .address = e->address,
-                                .api = e->api ? e->api : API_FREE,
-                                .device = (int16_t)e->device,
-                                .layer = GS_LAYER_DEVICE,
-                                .space = e->space};
-        r.rec.size = sizeof r;
-        add_feed_record(f, &r.rec);
+        ADD_RECORD(f, gs_rec_free, REC(GS_REC_FREE, e->stack, e->time_ns), .address = e->address,
+                   .api = e->api ? e->api : API_FREE, .device = (int16_t)e->device, .layer = GS_LAYER_DEVICE,
+                   .space = e->space);
     } else {
-        struct gs_rec_alloc r = {.rec = REC(GS_REC_ALLOC, e->stack, e->time_ns),
-                                 .address = e->address,
-                                 .bytes = (uint64_t)e->bytes,
-                                 .stream = e->stream,
-                                 .api = e->api ? e->api : API_MALLOC,
-                                 .device = (int16_t)e->device,
-                                 .layer = GS_LAYER_DEVICE,
-                                 .space = e->space};
-        r.rec.size = sizeof r;
-        add_feed_record(f, &r.rec);
+        ADD_RECORD(f, gs_rec_alloc, REC(GS_REC_ALLOC, e->stack, e->time_ns), .address = e->address,
+                   .bytes = (uint64_t)e->bytes, .stream = e->stream, .api = e->api ? e->api : API_MALLOC,
+                   .device = (int16_t)e->device, .layer = GS_LAYER_DEVICE, .space = e->space);
     }
 }
 
@@ -340,17 +316,10 @@ static uint64_t known_time(struct import_feed *f, uint64_t blocked_ns, uint8_t h
 static void add_feed_copy(struct import_feed *f, uint8_t type, const struct import_event *e, uint8_t direction,
                           uint64_t blocked_ns)
 {
-    struct gs_rec_copy r = {.rec = REC(type, e->stack, e->time_ns),
-                            .bytes = (uint64_t)e->bytes,
-                            .stream = e->stream,
-                            .blocked_ns = known_time(f, blocked_ns, e->host_memory),
-                            .api = e->api,
-                            .device = (int16_t)e->device,
-                            .direction = direction,
-                            .host_memory = e->host_memory};
-    r.rec.flags = e->async ? GS_FLAG_ASYNC : 0;
-    r.rec.size = sizeof r;
-    add_feed_record(f, &r.rec);
+    ADD_RECORD(f, gs_rec_copy, REC(type, e->stack, e->time_ns), .rec.flags = e->async ? GS_FLAG_ASYNC : 0,
+               .bytes = (uint64_t)e->bytes, .stream = e->stream,
+               .blocked_ns = known_time(f, blocked_ns, e->host_memory), .api = e->api, .device = (int16_t)e->device,
+               .direction = direction, .host_memory = e->host_memory);
 }
 
 void import_feed_copy(struct import_feed *f, const struct import_event *e, uint8_t direction, uint64_t blocked_ns)
@@ -365,29 +334,16 @@ void import_feed_fill(struct import_feed *f, const struct import_event *e, uint6
 
 void import_feed_wait(struct import_feed *f, const struct import_event *e, uint8_t kind, uint64_t blocked_ns)
 {
-    struct gs_rec_sync r = {.rec = REC(GS_REC_SYNC, e->stack, e->time_ns),
-                            .handle = e->stream,
-                            .blocked_ns = blocked_ns,
-                            .api = e->api,
-                            .device = (int16_t)e->device,
-                            .kind = kind};
-    r.rec.size = sizeof r;
-    add_feed_record(f, &r.rec);
+    ADD_RECORD(f, gs_rec_sync, REC(GS_REC_SYNC, e->stack, e->time_ns), .handle = e->stream, .blocked_ns = blocked_ns,
+               .api = e->api, .device = (int16_t)e->device, .kind = kind);
 }
 
 void import_feed_failure(struct import_feed *f, const struct import_event *e, int64_t free_bytes)
 {
-    struct gs_rec_oom r = {.rec = REC(GS_REC_OOM, e->stack, e->time_ns),
-                           .requested_bytes = (uint64_t)e->bytes,
-                           .free_bytes = free_bytes < 0 ? UINT64_MAX : (uint64_t)free_bytes,
-                           .total_bytes = UINT64_MAX,
-                           .tensor_allocated = (uint64_t)e->allocated,
-                           .tensor_reserved = (uint64_t)e->reserved,
-                           .api = API_TENSOR,
-                           .device = (int16_t)e->device,
-                           .layer = GS_LAYER_TENSOR};
-    r.rec.size = sizeof r;
-    add_feed_record(f, &r.rec);
+    ADD_RECORD(f, gs_rec_oom, REC(GS_REC_OOM, e->stack, e->time_ns), .requested_bytes = (uint64_t)e->bytes,
+               .free_bytes = free_bytes < 0 ? UINT64_MAX : (uint64_t)free_bytes, .total_bytes = UINT64_MAX,
+               .tensor_allocated = (uint64_t)e->allocated, .tensor_reserved = (uint64_t)e->reserved, .api = API_TENSOR,
+               .device = (int16_t)e->device, .layer = GS_LAYER_TENSOR);
 }
 
 void import_feed_range(struct import_feed *f, int64_t time_ns, uint64_t id, bool ended, const char *domain,
@@ -500,13 +456,8 @@ bool import_feed_end(struct import_feed *f, char *error, size_t error_size)
     }
     if (!ok) unlink(f->path);
     texts_free(&f->apis);
-    map_free(&f->frames);
-    map_free(&f->stacks);
-    map_free(&f->native_indexes);
-    free(f->last);
-    free(f->natives);
-    free(f->notes);
-    free(f->path);
+    MAP_RELEASE(&f->frames, &f->stacks, &f->native_indexes);
+    ARENA_RELEASE(f->last, f->natives, f->notes, f->path);
     arena_free(&f->arena);
     free(f);
     return ok;

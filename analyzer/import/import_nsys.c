@@ -87,8 +87,7 @@ static struct thread_state *choose_nsys_thread(struct reading *r, int64_t thread
             number = import_feed_thread(r->feed, (uint32_t)(thread & 0xffffff), name);
             sqlite3_reset(r->thread);
         }
-        *ARENA_PUSH(r->thread_list, r->threads_n, r->threads_cap) =
-            (struct thread_state){.number = number, .until = INT64_MIN};
+        ARENA_APPEND_TO(r->thread_list, r->threads_n, r->threads_cap, .number = number, .until = INT64_MIN);
     }
     struct thread_state *state = &r->thread_list[*at];
     import_feed_choose_thread(r->feed, state->number);
@@ -256,9 +255,7 @@ static bool end_nsys_process(struct reading *r, bool keep)
     if (keep) write_nsys_notes(r);
     bool ok = import_feed_end(r->feed, keep ? r->error : ignored, keep ? r->error_size : sizeof ignored);
     r->feed = NULL;
-    map_free(&r->apis);
-    map_free(&r->threads);
-    map_free(&r->stacks);
+    MAP_RELEASE(&r->apis, &r->threads, &r->stacks);
     r->threads_n = r->recent_n = 0;
     r->last_call = 0;
     return ok;

@@ -205,13 +205,8 @@ static bool read_profile(struct profile *p, const char *path, char *error, size_
 
 static void release_pprof(struct profile *p)
 {
-    free(p->data);
-    free(p->texts);
-    free(p->functions);
-    free(p->lines);
-    free(p->locations);
-    map_free(&p->function_ids);
-    map_free(&p->location_ids);
+    MAP_RELEASE(&p->function_ids, &p->location_ids);
+    ARENA_RELEASE(p->data, p->texts, p->functions, p->lines, p->locations);
     arena_free(&p->arena);
 }
 

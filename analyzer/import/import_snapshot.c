@@ -378,9 +378,7 @@ static void write_held(struct importer *s)
         write_imported_segment(s, &e, next->device, false, next->mapped ? next->bytes : 0);
         write_pool(s, &e, next->pool);
     }
-    free(segments);
-    free(blocks);
-    free(pending);
+    ARENA_RELEASE(segments, blocks, pending);
 }
 
 /* Gives each event a different time, so that rows keep the order of events. */

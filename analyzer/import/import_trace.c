@@ -47,14 +47,10 @@ static void import_lane_open(struct import_lane *lane, const struct import_trace
     if (lane->n == OPEN) return;
     uint64_t outer = lane->n ? lane->list[lane->n - 1].path : 0;
     uint32_t text = r->kind == IMPORT_TRACE_OP ? r->a : 0;
-    *ARENA_PUSH(lane->list, lane->n, lane->cap) = (struct import_open){
-        .end_ns = arena_add_capped(r->at_ns, r->duration_ns > 0 ? r->duration_ns : 0),
-        .path = map_hash(outer * 31 + map_hash((uint64_t)r->name << 32 | text)),
-        .name = r->name,
-        .text = text,
-        .id = r->kind == IMPORT_TRACE_PYTHON ? r->a : 0,
-        .kind = r->kind,
-    };
+    ARENA_APPEND_TO(lane->list, lane->n, lane->cap,
+                    .end_ns = arena_add_capped(r->at_ns, r->duration_ns > 0 ? r->duration_ns : 0),
+                    .path = map_hash(outer * 31 + map_hash((uint64_t)r->name << 32 | text)), .name = r->name,
+                    .text = text, .id = r->kind == IMPORT_TRACE_PYTHON ? r->a : 0, .kind = r->kind);
 }
 
 /* Adds the frames of "a.py(3): f;b.py(9): g", innermost first. */
@@ -192,11 +188,8 @@ static void find_alone(struct writing *w)
     for (size_t i = 0; i < t->gpu_n; i++) {
         if (t->gpu[i].claimed) continue;
         t->gpu[i].next = 0;
-        *ARENA_ADD(w->alone) = (struct import_trace_record){.at_ns = t->gpu[i].at_ns,
-                                                            .duration_ns = -1,
-                                                            .thread = UINT32_MAX,
-                                                            .a = (uint32_t)i + 1,
-                                                            .kind = IMPORT_TRACE_ALONE};
+        ARENA_APPEND(w->alone, .at_ns = t->gpu[i].at_ns, .duration_ns = -1, .thread = UINT32_MAX, .a = (uint32_t)i + 1,
+                     .kind = IMPORT_TRACE_ALONE);
     }
     SORT(w->alone, w->alone_n, order_records_by_time);
 }
@@ -614,8 +607,7 @@ static void write_trace_records(struct writing *w)
     write_trace_notes(w);
     for (size_t i = 0; i < t->threads_n; i++) import_lane_free(&w->lanes[i]);
     map_free(&w->stacks);
-    free(w->lanes);
-    free(w->numbers);
+    ARENA_RELEASE(w->lanes, w->numbers);
 }
 
 static void release_writing(struct writing *w)

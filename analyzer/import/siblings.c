@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 #include "analyzer/base/arena.h"
-#include "analyzer/base/input.h"
 
 /* Length of the path without ".db". */
 static int stem_length(const char *path)
@@ -19,23 +18,19 @@ void import_sibling_name(char *out, size_t size, const char *path, uint32_t numb
     snprintf(out, size, "%.*s.%u.db", stem_length(path), path, number);
 }
 
-char **import_siblings(const char *path, size_t *n)
+struct input_files import_siblings(const char *path)
 {
     size_t size = strlen(path) + sizeof ".db";
     char *name = arena_realloc(NULL, size, 1);
     snprintf(name, size, "%.*s.db", stem_length(path), path);
-    char **list = input_siblings(name, n);
+    const struct input_files files = input_siblings(name, false);
     free(name);
-    return list;
+    return files;
 }
 
 void import_remove_siblings(const char *path)
 {
-    size_t n;
-    char **list = import_siblings(path, &n);
-    for (size_t i = 0; i < n; i++) {
-        unlink(list[i]);
-        free(list[i]);
-    }
-    free(list);
+    struct input_files files = import_siblings(path);
+    for (size_t i = 0; i < files.n; i++) unlink(files.list[i]);
+    input_files_free(&files);
 }

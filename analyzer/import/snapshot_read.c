@@ -445,12 +445,8 @@ bool import_snapshot_read(struct import_snapshot *s, const char *path, import_pr
 
 void import_snapshot_release(struct import_snapshot *s)
 {
-    free(s->shapes);
     map_free(&s->pools);
-    free(s->events);
-    free(s->segments.list);
-    free(s->blocks.list);
-    free(s->notes);
+    ARENA_RELEASE(s->shapes, s->events, s->segments.list, s->blocks.list, s->notes);
     arena_free(&s->arena);
     import_unpickle_free(s->pickle);
 }

@@ -404,12 +404,9 @@ struct import_trace *import_trace_read(const char *path, const char *to, void (*
 void import_trace_free(struct import_trace *t)
 {
     import_names_free(&t->names);
-    map_free(&t->thread_index);
-    map_free(&t->process_index);
+    MAP_RELEASE(&t->thread_index, &t->process_index);
     import_records_free(t->records);
-    free(t->gpu);
-    free(t->threads);
-    free(t);
+    ARENA_RELEASE(t->gpu, t->threads, t);
 }
 
 /* The first element of a list: an event, or the four numbers of a memory timeline. */

@@ -55,8 +55,7 @@ static struct import_level *import_level_of(struct import_trace_levels *l, uint3
 static void add_before(struct import_finding *f, const struct import_level *level, uint64_t address, int64_t bytes)
 {
     struct import_trace_levels *l = f->l;
-    *ARENA_ADD(l->before) =
-        (struct import_before){.address = address, .bytes = bytes, .process = level->process, .device = level->device};
+    ARENA_APPEND(l->before, .address = address, .bytes = bytes, .process = level->process, .device = level->device);
 }
 
 static void add_freed(struct import_finding *f, struct import_level *level, const struct import_trace_record *m)
@@ -127,15 +126,12 @@ void import_trace_finding_end(struct import_finding *f)
         level->kept = kept > 0 ? kept : 0;
         if (level->kept) add_before(f, level, make_address(f, kept), kept);
     }
-    map_free(&f->live);
-    map_free(&f->sizes);
-    free(f->waiting);
-    free(f);
+    MAP_RELEASE(&f->live, &f->sizes);
+    ARENA_RELEASE(f->waiting, f);
 }
 
 void import_trace_levels_free(struct import_trace_levels *l)
 {
-    free(l->before);
-    free(l->list);
     map_free(&l->index);
+    ARENA_RELEASE(l->before, l->list);
 }

@@ -50,10 +50,7 @@ void import_records_free(struct import_records *s)
 {
     free_pieces(s);
     if (s->sorted_fd >= 0) close(s->sorted_fd);
-    free(s->all.records);
-    free(s->held);
-    free(s->beside);
-    free(s);
+    ARENA_RELEASE(s->all.records, s->held, s->beside, s);
 }
 
 SORT_ORDER(order_trace_records, struct import_trace_record,

@@ -742,15 +742,8 @@ struct import_pickle *import_unpickle(const char *path, const struct import_read
         gzclose(r->file);
     }
     struct import_pickle *p = r->p;
-    free(r->stack);
-    free(r->memo);
-    free(r->marks);
-    free(r->long_text);
-    map_free(&r->text_index);
-    map_free(&r->items_index);
-    free(r->texts);
-    free(r->shared);
-    free(r);
+    MAP_RELEASE(&r->text_index, &r->items_index);
+    ARENA_RELEASE(r->stack, r->memo, r->marks, r->long_text, r->texts, r->shared, r);
     if (!ok) {
         import_unpickle_free(p);
         return NULL;

@@ -3,12 +3,11 @@
 #include <stdlib.h>
 #include "analyzer/draw/json_site.h"
 #include "analyzer/json/json_estimate.h"
+#include "analyzer/base/words.h"
 
 static void learned_row(json_t *o, const struct question_learned_row *l)
 {
-#define LEARN(id, key, words) [LEARN_##id] = key,
-    static const char *const keys[] = {LEARNS(LEARN)};
-#undef LEARN
+    static const char *const keys[] = {LEARNS(WORDS_FIRST)};
     const struct estimate_calibration_row *row = &l->row;
     json_t *why = json_object();
 

@@ -2,15 +2,14 @@
  * rank_findings[]. */
 #include "analyzer/base/arena.h"
 #include "analyzer/json/json_parts.h"
+#include "analyzer/run/words.h"
+#include "analyzer/base/words.h"
 
 json_t *json_spaces(const int64_t bytes[8])
 {
-#define WORD(s, v, w) [v] = w,
-    static const char *const words[8] = {GS_SPACES(WORD)};
-#undef WORD
     json_t *o = json_object();
     for (size_t i = 0; i < 8; i++)
-        if (bytes[i]) set_bytes(o, words[i] ? words[i] : "unknown", bytes[i]);
+        if (bytes[i]) set_bytes(o, run_space_word((unsigned)i), bytes[i]);
     return o;
 }
 
@@ -90,9 +89,7 @@ json_t *json_ranks(const struct result_report *r)
 /* The spread of each figure: {"waited_s": {"min", "median", "max", "min_rank", "max_rank"}, …} */
 json_t *json_rank_spread(const struct result_report *r)
 {
-#define KEY(s, k, w) [RESULT_RANK_##s] = k,
-    static const char *const keys[] = {RESULT_RANK_FIGURES(KEY)};
-#undef KEY
+    static const char *const keys[] = {RESULT_RANK_FIGURES(WORDS_FIRST)};
     json_t *all = json_object();
     for (size_t i = 0; i < RESULT_RANK_FIGURES_N; i++) {
         const struct result_rank_spread *s = &r->rank_spread[i];
@@ -110,9 +107,7 @@ json_t *json_rank_spread(const struct result_report *r)
 
 json_t *json_rank_findings(const struct result_report *r)
 {
-#define KIND(s, w) [RESULT_RANK_##s] = w,
-    static const char *const kinds[] = {RESULT_RANK_KINDS(KIND)};
-#undef KIND
+    static const char *const kinds[] = {RESULT_RANK_KINDS(WORDS_FIRST)};
     json_t *list = json_array();
     EACH_IN (f, r->rank_findings) {
         json_t *o = json_add_object(list);

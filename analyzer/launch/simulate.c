@@ -8,12 +8,36 @@
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/gpu.h"
 #include "analyzer/launch/lacks.h"
-#include "analyzer/launch/simulate_settings.h"
 #include "analyzer/run/run.h"
 #include "schema/lacks.h"
 
 #define SIZE_LEAST ((uint64_t)64 << 20)
 #define SIZE_MOST ((uint64_t)1 << 50)
+
+enum {
+    SIMULATE_LOOPS = 1000
+}; /* default number of reads of uncomputed values without progress, after which a loop ends */
+
+void launch_python_path(struct launch *l, const char *folder)
+{
+    const char *others = getenv("PYTHONPATH");
+    size_t size = strlen(folder) + sizeof "/python:" + (others ? strlen(others) : 0);
+    char *path = malloc(size); /* not freed: the program's environment points to it */
+
+    if (!path) return;
+    snprintf(path, size, "%s/python%s%s", folder, others && *others ? ":" : "", others ? others : "");
+    launch_set(l, "PYTHONPATH", path);
+}
+
+/* Settings of Python programs. `loops`: 0: never stop a loop; -1: the default. */
+static void set_simulated_python(struct launch *l, const char *folder, int loops)
+{
+    static char count[16];
+
+    snprintf(count, sizeof count, "%d", loops < 0 ? SIMULATE_LOOPS : loops);
+    launch_set(l, "SIMCUDA_LOOPS", count);
+    launch_python_path(l, folder);
+}
 
 bool launch_simulate_folder(char *folder, size_t size, char *why, size_t why_size)
 {
@@ -115,6 +139,6 @@ int launch_simulate_set(struct launch *l, const char *key, int count, int loops)
     if (!launch_simulate_variables(&gpu, count, set_in_launch, l, why, sizeof why) ||
         !launch_simulate_folder(folder, sizeof folder, why, sizeof why))
         return complain_with(LAUNCH_FAILED, "run: %s", why);
-    launch_simulate_settings(l, folder, loops);
+    set_simulated_python(l, folder, loops);
     return 0;
 }

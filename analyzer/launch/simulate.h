@@ -23,3 +23,9 @@ bool launch_simulate_variables(const struct estimate_gpu *gpu, int count,
 /* Finds the folder of the simulated CUDA: beside the executable (a build folder) or in an installed prefix. False: one
  * line in `why`. */
 bool launch_simulate_folder(char *folder, size_t size, char *why, size_t why_size);
+
+/* Puts the folder of the simulated CUDA first in PYTHONPATH, so that Python loads its sitecustomize
+ * (fixtures/simcuda/python): in a dry run, settings by framework and a watch over loops, so that the program ends
+ * although no value is computed; with --inside-pools, allocators without a pool. SIMCUDA_LOOPS and GPUSPY_INSIDE_POOLS
+ * select what it changes. */
+void launch_python_path(struct launch *l, const char *folder);

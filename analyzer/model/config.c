@@ -549,7 +549,6 @@ bool model_config_read_beside(const struct model_file *weights, struct model_con
     }
     model_file_close(&f);
     json_decref(root);
-    free(bytes);
-    free(path);
+    ARENA_RELEASE(bytes, path);
     return ok;
 }

@@ -5,13 +5,12 @@
 #include <string.h>
 #include "analyzer/model/config_reading.h"
 #include "analyzer/model/files.h"
+#include "analyzer/base/words.h"
 
 #define AT(field) offsetof(struct model_shape, field)
 #define OWN(field) offsetof(struct model_shape, denoiser.field)
 
-#define DENOISER(id, walk, name) name,
-static const char *const classes[] = {MODEL_DENOISERS(DENOISER)};
-#undef DENOISER
+static const char *const classes[] = {MODEL_DENOISERS(WORDS_SECOND)};
 
 /* Keys of numbers, by class, in the order of the enum. */
 static const struct key {

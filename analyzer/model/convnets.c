@@ -2,6 +2,7 @@
  * sizes of the operations' outputs. */
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/words.h"
 #include "analyzer/base/each.h"
 #include "analyzer/model/conv_walk.h"
 #include "analyzer/model/convnets.h"
@@ -529,11 +530,4 @@ size_t model_conv_maps(const struct model *m, uint64_t height, uint64_t width, s
     return w.failed ? 0 : w.n;
 }
 
-#define OP(id, word, what) word,
-static const char *const op_words[] = {CONV_OPS(OP)};
-#undef OP
-
-const char *model_conv_op_word(enum model_conv_op op)
-{
-    return op_words[op];
-}
+WORDS_FUNCTION(model_conv_op_word, enum model_conv_op, CONV_OPS, WORDS_FIRST, NULL)

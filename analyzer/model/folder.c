@@ -132,8 +132,7 @@ static bool is_denoiser(const struct model_file *f)
         is = bytes && model_config_names_denoiser(bytes);
         model_file_close(&config);
     }
-    free(bytes);
-    free(path);
+    ARENA_RELEASE(bytes, path);
     return is;
 }
 
@@ -149,8 +148,7 @@ static bool of_pipeline(const struct model_file *f, const struct entries *e, str
     sprintf(config, "%s/config.json", path);
     bool ok = e->read(f->command, config, m, f->exit_code);
     if (ok) model_name_of(f->path, m->name, sizeof m->name);
-    free(config);
-    free(path);
+    ARENA_RELEASE(config, path);
     return ok;
 }
 

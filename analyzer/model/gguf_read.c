@@ -18,6 +18,7 @@ static const struct {
 } types[] = {
 #define GGML_TYPE(number, name, block, bytes) {number, name, block, bytes},
 #include "analyzer/model/ggml_types.def"
+#include "analyzer/base/words.h"
 #undef GGML_TYPE
 };
 
@@ -172,9 +173,7 @@ static bool read_gguf_value(struct reader *r, struct value *v)
 
 static void keep_gguf_value(struct model_gguf_metadata *d, const char *key, const struct value *v)
 {
-#define KEY(id, key) key,
-    static const char *const keys[] = {GGUF_KEYS(KEY)};
-#undef KEY
+    static const char *const keys[] = {GGUF_KEYS(WORDS_FIRST)};
     const char *dot = strchr(key, '.');
 
     if (strcmp(key, "general.architecture") == 0) snprintf(d->architecture, sizeof d->architecture, "%s", v->text);

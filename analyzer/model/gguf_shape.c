@@ -4,6 +4,7 @@
 #include "analyzer/base/term.h"
 #include "analyzer/base/exit_code.h"
 #include "analyzer/model/gguf.h"
+#include "analyzer/base/words.h"
 
 /* Architectures that are not decoders with a gated MLP; those are recognised by their tensors. */
 static const struct {
@@ -31,9 +32,7 @@ static bool has_tensor(const struct telling *t, const char *tensor)
 /* The number of a key; `absent` if it is missing. */
 static uint64_t gguf_uint_of(struct telling *t, enum model_gguf_key key, uint64_t absent)
 {
-#define KEY(id, key) key,
-    static const char *const names[] = {GGUF_KEYS(KEY)};
-#undef KEY
+    static const char *const names[] = {GGUF_KEYS(WORDS_FIRST)};
     char clean[64];
 
     if (!t->d->keys[key].present || strcmp(t->d->keys[key].prefix, t->d->architecture) != 0) return absent;

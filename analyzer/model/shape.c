@@ -7,10 +7,9 @@
 #include "analyzer/model/families.h"
 #include "analyzer/model/lister.h"
 #include "analyzer/model/model.h"
+#include "analyzer/base/words.h"
 
-#define FAMILY(id, word, what) word,
-static const char *const words[] = {MODEL_FAMILIES(FAMILY)};
-#undef FAMILY
+static const char *const words[] = {MODEL_FAMILIES(WORDS_FIRST)};
 
 const char *model_family_word(enum model_family family)
 {

@@ -1,5 +1,6 @@
 /* Groups of equal layers in a model whose layers differ. */
 #include "analyzer/model/model.h"
+#include "analyzer/base/words.h"
 
 struct model_shape model_block_shape(const struct model_shape *s, unsigned i)
 {
@@ -37,11 +38,4 @@ bool model_has_mixer(const struct model_shape *s, enum model_mixer mixer)
     return !s->blocks_n && s->mixer == mixer;
 }
 
-const char *model_mixer_word(enum model_mixer mixer)
-{
-#define MIXER(id, word) word,
-    static const char *const mixers[] = {MODEL_MIXERS(MIXER)};
-#undef MIXER
-
-    return mixers[mixer];
-}
+WORDS_FUNCTION(model_mixer_word, enum model_mixer, MODEL_MIXERS, WORDS_FIRST, NULL)

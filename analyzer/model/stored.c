@@ -19,11 +19,8 @@ struct model_stored *model_stored_new(void)
 void model_stored_free(struct model_stored *s)
 {
     arena_free(&s->arena);
-    map_free(&s->names);
-    map_free(&s->forms_by);
-    map_free(&s->patterns);
-    free(s->forms);
-    free(s);
+    MAP_RELEASE(&s->names, &s->forms_by, &s->patterns);
+    ARENA_RELEASE(s->forms, s);
 }
 
 bool model_stored_has(const struct model_stored *s, const char *name, size_t length)
@@ -75,15 +72,8 @@ static struct model_stored_form *form_of(struct model_stored *s, const char *pat
         if (s->forms_n == FORMS_MAX) return NULL;
         *at = (uint32_t)s->forms_n;
         uint32_t *first = map_at(&s->patterns, of_pattern);
-        *ARENA_ADD(s->forms) = (struct model_stored_form){
-            .pattern = arena_printf(&s->arena, "%s", pattern),
-            .type = t->type,
-            .rank = t->rank,
-            .first = t->first,
-            .second = t->second,
-            .elements = t->elements,
-            .next = *first,
-        };
+        ARENA_APPEND(s->forms, .pattern = arena_printf(&s->arena, "%s", pattern), .type = t->type, .rank = t->rank,
+                     .first = t->first, .second = t->second, .elements = t->elements, .next = *first);
         *first = (uint32_t)(s->forms_n - 1);
         return &s->forms[s->forms_n - 1];
     }

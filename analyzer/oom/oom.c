@@ -264,12 +264,8 @@ static void capture_map(struct oom_failures *o, struct capture *c, const struct 
     struct oom_taken *taken = arena_alloc(o->b->arena, r.taken_n * sizeof *taken);
     if (r.taken_n) memcpy(taken, r.taken, r.taken_n * sizeof *taken);
     c->facts.taken = taken;
-    free(r.segments);
-    free(r.blocks);
-    free(r.taken);
-    map_free(&r.index);
-    map_free(&r.sizes);
-    free(r.spans);
+    MAP_RELEASE(&r.index, &r.sizes);
+    ARENA_RELEASE(r.segments, r.blocks, r.taken, r.spans);
 }
 
 static void capture_live(struct oom_failures *o, struct capture *c)
@@ -730,11 +726,5 @@ void oom_finish(struct oom_failures *o)
     oom_passes_release(&o->passes);
     oom_trials_release(&o->trials);
     oom_trials_release(&o->optimizers);
-    free(o->groups);
-    free(o->group_of);
-    free(o->come_of);
-    free(o->history);
-    free(o->courses);
-    free(o->come);
-    free(o);
+    ARENA_RELEASE(o->groups, o->group_of, o->come_of, o->history, o->courses, o->come, o);
 }

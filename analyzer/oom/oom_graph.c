@@ -97,10 +97,8 @@ void oom_passes_add_free(struct oom_passes *p, const struct run *run, const stru
 
 void oom_passes_release(struct oom_passes *p)
 {
-    free(p->freed);
-    free(p->silent_ns);
-    free(p->made);
     map_free(&p->stacks);
+    ARENA_RELEASE(p->freed, p->silent_ns, p->made);
 }
 
 static bool function_has(const struct run *run, uint32_t stack, const char *const *parts, size_t n)

@@ -13,11 +13,7 @@ static void add_retries(void *into, const void *from)
     to->last_s = r->last_s > to->last_s ? r->last_s : to->last_s;
 }
 
-static struct result_line_path retry_path_of(const void *row)
-{
-    const struct result_retry_line *r = row;
-    return (struct result_line_path){.count = r->count, .site = r->site};
-}
+SITE_LINE_PATH(retry_path_of, struct result_retry_line, .count = x->count, .site = x->site)
 
 SORT_ORDER(order_retries_by_count, struct result_retry_line,
            SORT_DOWN(x->count, y->count) ?: SORT_UP(x->first_s, y->first_s))

@@ -12,10 +12,9 @@
 #include "analyzer/question/rank.h"
 #include "analyzer/site/owner.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/base/words.h"
 
-#define TEXT(s, w, t) [RESULT_HELD_##s] = t,
-static const char *const texts[RESULT_HELD_N] = {RESULT_HELDS(TEXT)};
-#undef TEXT
+static const char *const texts[RESULT_HELD_N] = {RESULT_HELDS(WORDS_SECOND)};
 
 static int64_t or_zero(int64_t value)
 {
@@ -204,9 +203,8 @@ static void lines_close(struct lines *l, struct result_held_part *part)
         part->lines =
             site_list(l->b, l->list, l->n, sizeof *l->list, compare_held_lines, &part->lines_n, &part->lines_total);
     }
+    MAP_RELEASE(&l->index, &l->paths);
     free(l->list);
-    map_free(&l->index);
-    map_free(&l->paths);
 }
 
 /* A program without PyTorch has more than its context had at first: CUDA rounds each allocation up, to as much as its

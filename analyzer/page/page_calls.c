@@ -4,6 +4,7 @@
 #include <string.h>
 #include "analyzer/question/wait.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/run/words.h"
 
 enum {
     BINS = 256,          /* of a process's time */
@@ -169,11 +170,6 @@ static void join_places(const struct page_calls *c, struct written *into, const 
 static void put_place(const struct page_calls *c, const struct written *g, struct page_stacks *stacks,
                       struct page_writer *w)
 {
-#define WORD(s, v, word) [v] = word,
-    static const char *const kinds[8] = {GS_SYNC_KINDS(WORD)};
-    static const char *const directions[8] = {GS_DIRECTIONS(WORD)};
-    static const char *const memories[8] = {GS_HOST_MEMORIES(WORD)};
-#undef WORD
     const struct place *p = &g->place;
     struct page_column first = {0}, length = {0}, count = {0}, ns = {0}, bytes = {0};
     EACH (b, g->bins, BINS) {
@@ -189,9 +185,9 @@ static void put_place(const struct page_calls *c, const struct written *g, struc
     page_put_text(w, "kind", p->copy ? "copy" : "sync");
     page_put_int(w, "process", p->process);
     page_put_int(w, "device", p->device);
-    page_put_text(w, "what", p->copy ? directions[p->what & 7] : kinds[p->kind & 7]);
+    page_put_text(w, "what", p->copy ? run_direction_word(p->what & 7) : run_sync_word(p->kind & 7));
     page_put_text(w, "pattern", p->copy || p->others ? NULL : question_signature(c->signer, p->what).name);
-    page_put_text(w, "host_memory", p->copy ? memories[p->host_memory] : NULL);
+    page_put_text(w, "host_memory", p->copy ? run_host_memory_word(p->host_memory) : NULL);
     page_put_bool(w, "others", p->others);
     page_put_int(w, "stack", p->others ? -1 : page_stack(stacks, p->stack));
     page_put_int(w, "site", p->others ? 0 : p->site);

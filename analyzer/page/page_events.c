@@ -5,6 +5,7 @@
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/step/step.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/run/words.h"
 
 enum {
     MARKS = 8000, /* in all */
@@ -145,18 +146,14 @@ static struct mark *gather_marks(struct marks *all, size_t *n)
 static void put_marks(const struct marks *all, const struct mark *list, size_t n, struct page_stacks *stacks,
                       struct page_writer *w)
 {
-#define WORD(s, v, word) [v] = word,
-    static const char *const kinds[8] = {GS_MARK_KINDS(WORD)};
-#undef WORD
     struct page_column name = {0}, start = {0}, length = {0}, process = {0}, thread = {0}, kind = {0}, domain = {0},
                        of = {0};
     for (size_t i = 0; i < n; i++) {
         const struct name *its = &all->names[list[i].name];
         int64_t end = list[i].end_ns;
-        const char *word = kinds[its->kind & 7];
         page_column_add(&name, page_string(stacks, its->name));
         page_column_add(&domain, page_string(stacks, its->domain));
-        page_column_add(&kind, page_string(stacks, word));
+        page_column_add(&kind, page_string(stacks, run_mark_word(its->kind & 7)));
         page_column_step(&start, list[i].start_ns);
         page_column_add(&length, end == RUN_NEVER ? -1 : end - list[i].start_ns);
         page_column_add(&process, its->process);

@@ -67,8 +67,8 @@ static void map_add(struct page_maps *m, uint32_t process, int device, bool oom,
                     bool tensors)
 {
     if (m->n < MAPS) {
-        *ARENA_PUSH(m->maps, m->n, m->cap) = (struct address_map){
-            .process = process, .device = device, .oom = oom, .index = index, .time_ns = time_ns, .tensors = tensors};
+        ARENA_APPEND_TO(m->maps, m->n, m->cap, .process = process, .device = device, .oom = oom, .index = index,
+                        .time_ns = time_ns, .tensors = tensors);
     }
 }
 
@@ -117,21 +117,12 @@ static void blocks_on_live(void *self, size_t moment, const struct run_lifetime 
     if (life->device != map->device || !life->bytes || (!tensor && !is_in_device(life))) return;
     uint8_t category = (uint8_t)page_kind(m->kinds, life, run_series(m->run, life->series), free_stack);
     if (tensor) {
-        *ARENA_ADD(map->blocks) = (struct block){.address = life->address,
-                                                 .stream = life->stream,
-                                                 .bytes = life->bytes,
-                                                 .stack = life->stack,
-                                                 .category = category,
-                                                 .private = life->space == GS_SPACE_POOL,
-                                                 .alloc_ns = life->alloc_ns,
-                                                 .free_ns = life->free_ns};
+        ARENA_APPEND(map->blocks, .address = life->address, .stream = life->stream, .bytes = life->bytes,
+                     .stack = life->stack, .category = category, .private = life->space == GS_SPACE_POOL,
+                     .alloc_ns = life->alloc_ns, .free_ns = life->free_ns);
     } else {
-        *ARENA_ADD(map->segments) = (struct segment){.address = life->address,
-                                                     .bytes = life->bytes,
-                                                     .stack = life->stack,
-                                                     .category = category,
-                                                     .alloc_ns = life->alloc_ns,
-                                                     .free_ns = life->free_ns};
+        ARENA_APPEND(map->segments, .address = life->address, .bytes = life->bytes, .stack = life->stack,
+                     .category = category, .alloc_ns = life->alloc_ns, .free_ns = life->free_ns);
     }
 }
 
@@ -139,14 +130,9 @@ static void blocks_on_pending(void *self, size_t moment, const struct run_pendin
 {
     struct address_map *map = self;
     if (p->device == map->device && p->known == RUN_YES && p->bytes > 0) {
-        *ARENA_ADD(map->blocks) = (struct block){.address = p->address,
-                                                 .stream = p->stream,
-                                                 .bytes = p->bytes,
-                                                 .stack = RUN_NONE,
-                                                 .category = RESULT_CATEGORY_UNKNOWN,
-                                                 .pending = true,
-                                                 .alloc_ns = RUN_UNKNOWN,
-                                                 .private = p->captured};
+        ARENA_APPEND(map->blocks, .address = p->address, .stream = p->stream, .bytes = p->bytes, .stack = RUN_NONE,
+                     .category = RESULT_CATEGORY_UNKNOWN, .pending = true, .alloc_ns = RUN_UNKNOWN,
+                     .private = p->captured);
     }
 }
 
@@ -157,11 +143,8 @@ static void add_mapped(struct page_maps *m, struct address_map *map)
     for (size_t i = 0; i < n; i++) {
         if (all[i].process == map->process && all[i].device == map->device && all[i].bytes > 0 &&
             all[i].map_ns <= map->time_ns && all[i].unmap_ns > map->time_ns) {
-            *ARENA_ADD(map->segments) = (struct segment){.address = all[i].address,
-                                                         .bytes = all[i].bytes,
-                                                         .stack = all[i].stack,
-                                                         .category = RESULT_CATEGORY_UNKNOWN,
-                                                         .mapped = true};
+            ARENA_APPEND(map->segments, .address = all[i].address, .bytes = all[i].bytes, .stack = all[i].stack,
+                         .category = RESULT_CATEGORY_UNKNOWN, .mapped = true);
         }
     }
 }
@@ -203,8 +186,7 @@ static void add_strays(struct address_map *map)
 {
     size_t known = map->segments_n, at = 0;
     uint64_t taken = 0;
-    for (size_t i = 0; i < map->blocks_n; i++) {
-        const struct block *b = &map->blocks[i];
+    EACH_IN (b, map->blocks) {
         while (at < known && range_end(map->segments[at].address, map->segments[at].bytes) <= b->address) at++;
         bool free_room = at == known || is_range_within(b->address, b->bytes, map->segments[at].address);
         if (free_room && b->address >= taken) {

@@ -201,8 +201,7 @@ static int64_t level_end_ns(const struct page_series *p, const struct page_level
 
 static struct page_bucket *add_page_bucket(struct page_level *l, size_t *cap, int64_t start_ns, int64_t high_ns)
 {
-    *ARENA_PUSH(l->buckets, l->buckets_n, *cap) =
-        (struct page_bucket){.start_ns = start_ns, .high_ns = high_ns, .low = INT64_MAX};
+    ARENA_APPEND_TO(l->buckets, l->buckets_n, *cap, .start_ns = start_ns, .high_ns = high_ns, .low = INT64_MAX);
     return &l->buckets[l->buckets_n - 1];
 }
 
@@ -341,8 +340,7 @@ static struct page_level *page_level_of(struct page_series *p, const struct run_
 
 static uint32_t add_page_line(struct page_series *p, uint32_t level, uint32_t stack, unsigned category, bool merged)
 {
-    *ARENA_ADD(p->lines) =
-        (struct page_line){.stack = stack, .series = level, .category = (uint8_t)category, .merged = merged};
+    ARENA_APPEND(p->lines, .stack = stack, .series = level, .category = (uint8_t)category, .merged = merged);
     struct page_level *l = &p->levels[level];
     p->lines[p->lines_n - 1].singles = page_singles_add(&l->singles, (uint32_t)p->lines_n - 1);
     return (uint32_t)p->lines_n - 1;

@@ -236,14 +236,13 @@ static bool series_is_chosen(const struct build *b, const struct run_series *s)
 /* The last failure from which the program did not recover, else the last one. */
 static void find_ooms(struct build *b)
 {
-    size_t n, processes;
-    const struct run_oom *all = run_ooms(b->run, &n);
+    size_t processes;
     run_processes(b->run, &processes);
     b->ooms = arena_zeroed(processes, sizeof *b->ooms);
-    for (size_t i = 0; i < n; i++) {
-        const struct run_oom **last = &b->ooms[all[i].process];
-        bool here = b->wish->device < 0 || all[i].device < 0 || all[i].device == b->wish->device;
-        if (here && (!*last || all[i].fatal >= (*last)->fatal)) *last = &all[i];
+    RUN_EACH (all, run_ooms, b->run) {
+        const struct run_oom **last = &b->ooms[all->process];
+        bool here = b->wish->device < 0 || all->device < 0 || all->device == b->wish->device;
+        if (here && (!*last || all->fatal >= (*last)->fatal)) *last = all;
     }
 }
 

@@ -290,12 +290,10 @@ static int64_t parameters_at(const struct run *run, const struct result_peak *pe
 {
     const int64_t all = peak->by_category.bytes[RESULT_CATEGORY_PARAMETERS];
     int64_t copied = 0;
-    for (size_t i = 0; i < peak->by_stack_n; i++) {
-        const struct result_by_stack *of = &peak->by_stack[i];
+    EACH_IN (of, peak->by_stack)
         if (of->category == RESULT_CATEGORY_PARAMETERS &&
             run_stack_is_in(run, of->stack.number, "/copy.py", "deepcopy"))
             copied = arena_add_capped(copied, of->bytes);
-    }
     const int64_t rest = all - copied, differ = rest > copied ? rest - copied : copied - rest;
     return differ <= all / 100 ? rest : all; /* buffers are copied, too */
 }

@@ -206,11 +206,7 @@ static void add_churn(void *into, const void *from)
     site_add_pace(&to->pace, &x->pace);
 }
 
-static struct result_line_path churn_path_of(const void *row)
-{
-    const struct result_churn *x = row;
-    return (struct result_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
-}
+SITE_LINE_PATH(churn_path_of, struct result_churn, .bytes = x->bytes, .count = x->count, .site = x->stack.site)
 
 /* `work` is sorted. */
 static void list_churn_lines(struct site_builder *b, struct result_churn *work, size_t n)
@@ -235,17 +231,11 @@ void question_churns_finish(struct question_churns *c)
         const struct run_series *s = run_series(c->b->run, l->series);
         double mean = p->frees ? (double)p->life_ns / (double)p->frees : 0, span = (double)(p->last_ns - p->first_ns);
         if (p->frees < MIN_FREES || mean * 20 > span) continue;
-        *ARENA_PUSH(work, n, cap) =
-            (struct result_churn){.process = s->process,
-                                  .device = s->device,
-                                  .count = p->frees,
-                                  .bytes = p->bytes,
-                                  .per_s = span > 0 ? (double)p->frees * 1e9 / span : __builtin_nan(""),
-                                  .mean_life_s = mean / 1e9,
-                                  .pace = churn_pace_of(c, p, s->process),
-                                  .stack = {.number = l->stack}};
-        *ARENA_ADD(asked) =
-            (struct asked){.moment = p->last_ns - 1, .location = (uint32_t)i, .stack = RUN_NONE, .churn = n - 1};
+        ARENA_APPEND_TO(work, n, cap, .process = s->process, .device = s->device, .count = p->frees, .bytes = p->bytes,
+                        .per_s = span > 0 ? (double)p->frees * 1e9 / span : __builtin_nan(""),
+                        .mean_life_s = mean / 1e9, .pace = churn_pace_of(c, p, s->process),
+                        .stack = {.number = l->stack});
+        ARENA_APPEND(asked, .moment = p->last_ns - 1, .location = (uint32_t)i, .stack = RUN_NONE, .churn = n - 1);
     }
     recognise_all(c, work, asked, n);
     for (size_t i = 0; i < n; i++) {

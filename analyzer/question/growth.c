@@ -303,8 +303,7 @@ static void add_removed_lows(struct question_growths *g)
             low[i].process == g->process ? site_of_path(g, &index, low[i].stack, low[i].layer, low[i].device) : NULL;
         if (s) fill_lows(g, s, &low[i], end - i);
     }
-    for (size_t i = 0; i < removed_n; i++) {
-        const struct run_removed *r = &removed[i];
+    EACH_IN (r, removed) {
         struct site_growth *s = r->process == g->process && r->what == GS_REMOVED_ALLOCATION
                                     ? site_of_path(g, &index, r->stack, run_removed_layer(r), r->device)
                                     : NULL;
@@ -677,8 +676,8 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     e.first_s = site_seconds(s->first_ns);
     e.last_s = site_seconds(s->last_ns);
     *SITE_REACH(g->b->growing, location, g->b->growing_n) = 1;
-    *ARENA_PUSH(g->list, g->n, g->cap) =
-        (struct question_grown){.stack = l->stack, .first_ns = s->first_ns, .last_ns = s->last_ns, .entry = e};
+    ARENA_APPEND_TO(g->list, g->n, g->cap, .stack = l->stack, .first_ns = s->first_ns, .last_ns = s->last_ns,
+                    .entry = e);
 }
 
 struct question_growths *question_growths_start(struct site_builder *b, struct run_observer *observer)

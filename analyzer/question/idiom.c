@@ -112,8 +112,7 @@ void question_use_frameworks_words(struct site_builder *b)
     question_use_plain_names(b);
 #define TRANSLATE(list, n, field) \
     for (size_t i = 0; i < (n); i++) (list)[i].field = in_words_of(b->arena, framework, (list)[i].field)
-    for (size_t o = 0; o < r->ooms_n; o++) {
-        struct result_oom_verdict *v = &r->ooms[o];
+    EACH_IN (v, r->ooms) {
         TRANSLATE(v->measures, v->measures_n, text);
         for (size_t i = 0; i < v->advice_n; i++) v->advice[i] = in_words_of(b->arena, framework, v->advice[i]);
     }

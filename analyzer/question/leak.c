@@ -31,11 +31,7 @@ static void add_leak(void *into, const void *from)
     to->count += x->count;
 }
 
-static struct result_line_path leak_path_of(const void *row)
-{
-    const struct result_leak *x = row;
-    return (struct result_line_path){.bytes = x->bytes, .count = x->count, .site = x->stack.site};
-}
+SITE_LINE_PATH(leak_path_of, struct result_leak, .bytes = x->bytes, .count = x->count, .site = x->stack.site)
 
 /* `work` is sorted. */
 static void list_leak_lines(struct site_builder *b, struct result_leak *work, size_t n)
@@ -66,13 +62,9 @@ void question_leaks_build(struct site_builder *b)
         const struct run_series *s = run_series(b->run, l->series);
         const bool growing = i < b->growing_n && b->growing[i];
         if (l->live_count && l->live_bytes > 0 && (!skip[l->series] || growing)) {
-            *ARENA_PUSH(work, n, cap) = (struct result_leak){.process = s->process,
-                                                             .device = s->device,
-                                                             .layer = s->layer,
-                                                             .bytes = l->live_bytes,
-                                                             .count = l->live_count,
-                                                             .growing = growing,
-                                                             .stack = {.number = l->stack}};
+            ARENA_APPEND_TO(work, n, cap, .process = s->process, .device = s->device, .layer = s->layer,
+                            .bytes = l->live_bytes, .count = l->live_count, .growing = growing,
+                            .stack = {.number = l->stack});
         }
     }
     report->leaks = site_list(b, work, n, sizeof *work, compare_leaks, &report->leaks_n, &report->leaks_total);

@@ -20,11 +20,6 @@ static const char *learned_gpu_name(const struct result_report *r, const struct 
     return NULL;
 }
 
-static const struct result_peak *learned_peak_of(const struct result_report *r, const struct result_device_memory *m)
-{
-    return FIND_IN(p, r->peaks, p->layer == RUN_SERIES_TENSOR && p->process == m->process && p->device == m->device);
-}
-
 static void learn_context(const struct result_report *r, const struct result_device_memory *m,
                           struct question_learned_row *l)
 {
@@ -67,11 +62,6 @@ static void learn_workspace(const struct result_peak *peak, struct question_lear
     if (bytes <= 0) l->why[LEARN_WORKSPACE] = "none existed at the peak";
 }
 
-static bool process_ran_out(const struct result_report *r, uint32_t process)
-{
-    return ANY_IN(o, r->ooms, o->process == process && o->fatal);
-}
-
 static void learn_activations(const struct result_report *r, const struct result_device_memory *m,
                               const struct plan *plan, const struct estimate_result *result,
                               struct question_learned_row *l)
@@ -87,7 +77,7 @@ static void learn_activations(const struct result_report *r, const struct result
         l->why[LEARN_ACTIVATIONS] = "none was recognised: it needs Python stacks and PyTorch's tensors";
         return;
     }
-    if (process_ran_out(r, m->process)) {
+    if (ANY_IN(o, r->ooms, o->process == m->process && o->fatal)) {
         l->why[LEARN_ACTIVATIONS] = "memory ran out, perhaps before all of them existed";
         return;
     }
@@ -127,7 +117,9 @@ void question_learn(const struct result_report *r, const char *path, const struc
         terminal_clean(l->row.gpu, sizeof l->row.gpu, gpu, true);
         learn_context(r, m, l);
         learn_fragmentation(r, m, l);
-        learn_workspace(learned_peak_of(r, m), l);
+        const struct result_peak *peak =
+            FIND_IN(p, r->peaks, p->layer == RUN_SERIES_TENSOR && p->process == m->process && p->device == m->device);
+        learn_workspace(peak, l);
         learn_activations(r, m, out->plan, result, l);
         l->any = has_learned_figure(&l->row);
     }

@@ -246,41 +246,26 @@ static void describe_card(struct question_memory *m, uint32_t process, int devic
     if (outside.outside != RUN_UNKNOWN && rest != RUN_UNKNOWN && outside.outside > rest)
         outside = (struct reply){.outside = rest}; /* at the peak it cannot have been more */
     struct nvml given = nearest_nvml(c);
-    *ARENA_PUSH(m->list, m->n, m->cap) = (struct result_device_memory){
-        .process = process,
-        .device = device,
-        .time_s = site_seconds(peak_ns),
-        .total_bytes = c->total,
-        .live_bytes = c->peak_live,
-        .tensor_bytes = torch ? c->peak_tensor : RUN_UNKNOWN,
-        .tensor_ns = c->peak_tensor_ns,
-        .cached_bytes = torch ? subtract_capped(c->peak_reserved, c->peak_tensor) : RUN_UNKNOWN,
-        .direct_bytes = torch ? subtract_capped(c->peak_live, c->peak_reserved) : c->peak_live,
-        .graph_bytes = graphs,
-        .outside_bytes = outside.outside,
-        .context_bytes = given.context,
-        .other_bytes = given.other,
-        .about = !outside.at_peak,
-        .free_bytes = subtract_capped(rest, outside.outside),
-        .outside_first_bytes = c->outside_first,
-        .least_free_bytes = c->least_free,
-        .tensor_peak_bytes = torch ? c->tensor_peak : RUN_UNKNOWN,
-        .reserved_peak_bytes = torch ? c->reserved_peak : RUN_UNKNOWN};
+    ARENA_APPEND_TO(m->list, m->n, m->cap, .process = process, .device = device, .time_s = site_seconds(peak_ns),
+                    .total_bytes = c->total, .live_bytes = c->peak_live,
+                    .tensor_bytes = torch ? c->peak_tensor : RUN_UNKNOWN, .tensor_ns = c->peak_tensor_ns,
+                    .cached_bytes = torch ? subtract_capped(c->peak_reserved, c->peak_tensor) : RUN_UNKNOWN,
+                    .direct_bytes = torch ? subtract_capped(c->peak_live, c->peak_reserved) : c->peak_live,
+                    .graph_bytes = graphs, .outside_bytes = outside.outside, .context_bytes = given.context,
+                    .other_bytes = given.other, .about = !outside.at_peak,
+                    .free_bytes = subtract_capped(rest, outside.outside), .outside_first_bytes = c->outside_first,
+                    .least_free_bytes = c->least_free, .tensor_peak_bytes = torch ? c->tensor_peak : RUN_UNKNOWN,
+                    .reserved_peak_bytes = torch ? c->reserved_peak : RUN_UNKNOWN);
     /* memory that PyTorch had allocated before gpuspy attached is also in use, as part of its reserved memory */
     const bool attached = run_process_at(m->b->run, process)->attached_after_s > 0;
     bool totals = torch && c->reserved_peak != RUN_UNKNOWN && !attached;
     int64_t reserved = totals ? c->peak_reserved : torch ? RUN_UNKNOWN : c->peak_live;
-    *ARENA_ADD(m->fragmentation) = (struct result_fragmentation){
-        .process = process,
-        .device = device,
-        .time_s = site_seconds(peak_ns),
-        .reserved_bytes = reserved,
-        .active_bytes = torch ? c->peak_tensor : RUN_UNKNOWN,
-        .free_bytes = totals ? subtract_capped(reserved, c->peak_tensor) : RUN_UNKNOWN,
-        .largest_free_bytes = RUN_UNKNOWN,
-        .external = __builtin_nan(""),
-        .utilisation =
-            totals && c->reserved_peak > 0 ? (double)c->tensor_peak / (double)c->reserved_peak : __builtin_nan("")};
+    ARENA_APPEND(m->fragmentation, .process = process, .device = device, .time_s = site_seconds(peak_ns),
+                 .reserved_bytes = reserved, .active_bytes = torch ? c->peak_tensor : RUN_UNKNOWN,
+                 .free_bytes = totals ? subtract_capped(reserved, c->peak_tensor) : RUN_UNKNOWN,
+                 .largest_free_bytes = RUN_UNKNOWN, .external = __builtin_nan(""),
+                 .utilisation = totals && c->reserved_peak > 0 ? (double)c->tensor_peak / (double)c->reserved_peak
+                                                               : __builtin_nan(""));
 }
 
 static void memory_on_process_end(void *self, uint32_t process, int64_t end_ns)

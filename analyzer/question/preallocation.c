@@ -75,8 +75,7 @@ static struct holder *preallocation_holder_of(struct question_preallocations *p,
     if (*at == MAP_NEW) {
         if (p->n == HOLDERS) return NULL;
         *at = (uint32_t)p->n;
-        *ARENA_PUSH(p->list, p->n, p->cap) =
-            (struct holder){.process = p->process, .owner = owner, .device = life->device};
+        ARENA_APPEND_TO(p->list, p->n, p->cap, .process = p->process, .owner = owner, .device = life->device);
     }
     return &p->list[*at];
 }

@@ -191,11 +191,7 @@ static void add_wait(void *into, const void *from)
     site_add_pace(&to->pace, &x->pace);
 }
 
-static struct result_line_path wait_path_of(const void *row)
-{
-    const struct result_sync_site *x = row;
-    return (struct result_line_path){.count = x->count, .blocked_s = x->blocked_s, .site = x->site};
-}
+SITE_LINE_PATH(wait_path_of, struct result_sync_site, .count = x->count, .blocked_s = x->blocked_s, .site = x->site)
 
 static const struct site_line_form line_form =
     SITE_LINE_FORM(struct result_sync_site, site, .kind = wait_kind_of, .add = add_wait, .path = wait_path_of,

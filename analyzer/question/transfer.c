@@ -50,8 +50,8 @@ static struct flow *flow_at(struct question_transfers *t, const struct run_copy 
     uint32_t *at = map_at(&t->index, key);
     if (*at == MAP_NEW) {
         *at = (uint32_t)t->n;
-        *ARENA_PUSH(t->flows, t->n, t->cap) = (struct flow){
-            .stack = c->stack, .direction = c->direction, .host_memory = c->host_memory, .async = c->async};
+        ARENA_APPEND_TO(t->flows, t->n, t->cap, .stack = c->stack, .direction = c->direction,
+                        .host_memory = c->host_memory, .async = c->async);
     }
     return &t->flows[*at];
 }
@@ -205,11 +205,8 @@ static void add_copies(void *into, const void *from)
     site_add_pace(&to->pace, &x->pace);
 }
 
-static struct result_line_path transfer_path_of(const void *row)
-{
-    const struct result_transfer *x = row;
-    return (struct result_line_path){.bytes = x->bytes, .count = x->count, .blocked_s = x->blocked_s, .site = x->site};
-}
+SITE_LINE_PATH(transfer_path_of, struct result_transfer, .bytes = x->bytes, .count = x->count,
+               .blocked_s = x->blocked_s, .site = x->site)
 
 static const struct site_line_form line_form =
     SITE_LINE_FORM(struct result_transfer, site, .kind = transfer_kind_of, .add = add_copies, .path = transfer_path_of,

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/each.h"
+#include "analyzer/base/words.h"
 
 static const char *const series_words[RUN_SERIES_LAYERS] = {
     [RUN_SERIES_DEVICE] = "device", [RUN_SERIES_TENSOR] = "tensor", [RUN_SERIES_PINNED] = "pinned",
@@ -17,30 +18,9 @@ const char *result_series_word(enum run_series_layer layer)
     return (unsigned)layer < RUN_SERIES_LAYERS ? series_words[layer] : "unknown";
 }
 
-#define WORD(s, w, t) [RESULT_HELD_##s] = w,
-static const char *const held_words[RESULT_HELD_N] = {RESULT_HELDS(WORD)};
-#undef WORD
-
-const char *result_held_word(enum result_held what)
-{
-    return (unsigned)what < RESULT_HELD_N ? held_words[what] : "unaccounted";
-}
-
-const char *result_cause_word(enum result_cause cause)
-{
-#define WORD(s, w, t) w,
-    static const char *const words[] = {RESULT_OOM_CAUSES(WORD)};
-#undef WORD
-    return (unsigned)cause < RESULT_CAUSES_N ? words[cause] : words[RESULT_CAUSE_CAPACITY];
-}
-
-const char *result_cause_title(enum result_cause cause)
-{
-#define TITLE(s, w, t) t,
-    static const char *const titles[] = {RESULT_OOM_CAUSES(TITLE)};
-#undef TITLE
-    return (unsigned)cause < RESULT_CAUSES_N ? titles[cause] : titles[RESULT_CAUSE_CAPACITY];
-}
+WORDS_FUNCTION(result_held_word, enum result_held, RESULT_HELDS, WORDS_FIRST, "unaccounted")
+WORDS_FUNCTION(result_cause_word, enum result_cause, RESULT_OOM_CAUSES, WORDS_FIRST, words[RESULT_CAUSE_CAPACITY])
+WORDS_FUNCTION(result_cause_title, enum result_cause, RESULT_OOM_CAUSES, WORDS_SECOND, words[RESULT_CAUSE_CAPACITY])
 
 const char *result_certainty_word(enum result_certainty certainty)
 {
@@ -55,68 +35,21 @@ const char *result_outcome_word(enum result_oom_outcome outcome)
     return words[outcome];
 }
 
-const char *result_phase_word(enum result_phase phase)
-{
-#define WORD(s, w) w,
-    static const char *const words[] = {RESULT_PHASES(WORD)};
-#undef WORD
-    return (unsigned)phase < RESULT_PHASES_N ? words[phase] : NULL;
-}
-
-const char *result_category_word(enum result_category category)
-{
-#define WORD(s, w) [RESULT_CATEGORY_##s] = w,
-    static const char *const words[] = {RESULT_CATEGORIES(WORD)};
-#undef WORD
-    return (unsigned)category < RESULT_CATEGORIES_N ? words[category] : "unknown";
-}
+WORDS_FUNCTION(result_phase_word, enum result_phase, RESULT_PHASES, WORDS_FIRST, NULL)
+WORDS_FUNCTION(result_category_word, enum result_category, RESULT_CATEGORIES, WORDS_FIRST, "unknown")
 
 const char *result_category_text(enum result_category category)
 {
     return category == RESULT_CATEGORY_OPTIMIZER_STATE ? "optimizer state" : result_category_word(category);
 }
 
-const char *result_owner_kind_word(enum result_owner_kind kind)
-{
-#define WORD(s, w) [RESULT_OWNER_##s] = w,
-    static const char *const words[] = {RESULT_OWNER_KINDS(WORD)};
-#undef WORD
-    return (unsigned)kind < RESULT_OWNER_KINDS_N ? words[kind] : words[0];
-}
+WORDS_FUNCTION(result_owner_kind_word, enum result_owner_kind, RESULT_OWNER_KINDS, WORDS_FIRST, words[0])
 
-#define LEVEL(id, key, text) key,
-static const char *const level_keys[] = {RESULT_LEVELS(LEVEL)};
-#undef LEVEL
-#define LEVEL(id, key, text) text,
-static const char *const level_texts[] = {RESULT_LEVELS(LEVEL)};
-#undef LEVEL
+WORDS_FUNCTION(result_level_key, enum result_level, RESULT_LEVELS, WORDS_FIRST, NULL)
+WORDS_FUNCTION(result_level_text, enum result_level, RESULT_LEVELS, WORDS_SECOND, NULL)
 
-const char *result_level_key(enum result_level level)
-{
-    return level_keys[level];
-}
-
-const char *result_level_text(enum result_level level)
-{
-    return level_texts[level];
-}
-
-#define PHASE(id, key, title) key,
-static const char *const phase_keys[] = {ESTIMATE_PHASES(PHASE)};
-#undef PHASE
-#define PHASE(id, key, title) title,
-static const char *const phase_titles[] = {ESTIMATE_PHASES(PHASE)};
-#undef PHASE
-
-const char *result_moment_key(int phase)
-{
-    return phase >= 0 && phase < ESTIMATE_PHASES_N ? phase_keys[phase] : NULL;
-}
-
-const char *result_moment_text(int phase)
-{
-    return phase >= 0 && phase < ESTIMATE_PHASES_N ? phase_titles[phase] : NULL;
-}
+WORDS_FUNCTION(result_moment_key, int, ESTIMATE_PHASES, WORDS_FIRST, NULL)
+WORDS_FUNCTION(result_moment_text, int, ESTIMATE_PHASES, WORDS_SECOND, NULL)
 
 const struct run_device *result_device_of(const struct result_report *r, int device)
 {

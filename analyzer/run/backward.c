@@ -176,8 +176,8 @@ static void open_window(struct run_backward *b, uint32_t thread, uint32_t base, 
         mixed = other > mixed ? other : mixed;
     }
     if (b->open_n < OPEN_MAX) *ARENA_ADD(b->open) = (uint32_t)b->n;
-    *ARENA_PUSH(b->list, b->n, b->cap) =
-        (struct run_window){.open_ns = now, .close_ns = until, .mixed_ns = mixed, .base = base, .thread = thread};
+    ARENA_APPEND_TO(b->list, b->n, b->cap, .open_ns = now, .close_ns = until, .mixed_ns = mixed, .base = base,
+                    .thread = thread);
 }
 
 void run_backward_add_row(struct run *run, uint32_t process, uint32_t thread, uint32_t stack, int64_t alloc_ns,

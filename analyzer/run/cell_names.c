@@ -30,8 +30,7 @@ static long last_count(const struct run *run, const char *file, long count)
     enum { TURNS = 8 }; /* one is enough if the marks are in the order of their times */
     for (long turn = 0, from = 0; turn < TURNS && from != count; turn++) {
         from = count;
-        for (size_t i = 0; i < run->marks_n; i++) {
-            const struct run_mark_total *m = &run->marks[i];
+        EACH_IN (m, run->marks) {
             long again, before;
             if (m->name && sscanf(m->name, "In [%ld] runs In [%ld] again", &again, &before) == 2 && before == count &&
                 again > count && run_is_cell_of(run, m->process, file))

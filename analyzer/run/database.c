@@ -307,10 +307,8 @@ static const char *find_foreign(const struct stat *st)
 static const char *keep_foreign(struct run_database *db, const struct stat *st)
 {
     if (!foreigns) atexit(remove_foreigns);
-    *ARENA_ADD(foreigns) =
-        (struct foreign){.file = *st,
-                         .path = strdup(db->path),
-                         .held = {.copy_folder = db->copy_folder, .guard = db->guard, .guard_pipe = db->guard_pipe}};
+    ARENA_APPEND(foreigns, .file = *st, .path = strdup(db->path),
+                 .held = {.copy_folder = db->copy_folder, .guard = db->guard, .guard_pipe = db->guard_pipe});
     const char *folder = db->copy_folder;
     db->copy_folder = NULL;
     db->guard = 0;

@@ -7,6 +7,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/base/words.h"
 #include "schema/store.h"
 
 /* A program that calls MemGetInfo in every step fills a table; rows beyond this number are left out, with a note. */
@@ -49,10 +50,17 @@ static uint32_t read_stack_number(const struct load *l, sqlite3_stmt *st, int co
 }
 
 /* The end of a reader of rows: keeps a valid row. False: the table has too many. */
-#define ADD_ROW(list, row, is_valid)                                                         \
+#define KEEP_ROW(list, row, is_valid)                                                        \
     ({                                                                                       \
         if (is_valid) *ARENA_PUSH(l->run->list, l->run->list##_n, l->run->list##_cap) = row; \
         l->run->list##_n < SMALL_TABLE_MAX;                                                  \
+    })
+
+/* The same for a row `x` of these members. */
+#define ADD_ROW(list, x, is_valid, ...)                    \
+    ({                                                     \
+        const __typeof__(*l->run->list) x = {__VA_ARGS__}; \
+        KEEP_ROW(list, x, is_valid);                       \
     })
 
 static bool add_process(struct load *l, sqlite3_stmt *st)
@@ -106,35 +114,23 @@ static bool add_unseen(struct load *l, sqlite3_stmt *st)
 
 static bool add_device(struct load *l, sqlite3_stmt *st)
 {
-    struct run_device d = {.process = read_process_number(l, st),
-                           .device = read_device_column(st, 1),
-                           .name = run_column_text(l->run, st, 2),
-                           .total_bytes = read_positive(st, 3),
-                           .free_bytes = read_positive(st, 4),
-                           .seen_ns = read_positive(st, 5),
-                           .physical_bytes = RUN_UNKNOWN,
-                           .graph_bytes = RUN_UNKNOWN};
-    return ADD_ROW(devices, d, d.process != RUN_NONE && d.device >= 0);
+    return ADD_ROW(devices, d, d.process != RUN_NONE && d.device >= 0, .process = read_process_number(l, st),
+                   .device = read_device_column(st, 1), .name = run_column_text(l->run, st, 2),
+                   .total_bytes = read_positive(st, 3), .free_bytes = read_positive(st, 4),
+                   .seen_ns = read_positive(st, 5), .physical_bytes = RUN_UNKNOWN, .graph_bytes = RUN_UNKNOWN);
 }
 
 static bool add_oom(struct load *l, sqlite3_stmt *st)
 {
     int64_t time = read_positive(st, 10);
-    struct run_oom o = {.process = read_process_number(l, st),
-                        .device = read_device_column(st, 1),
-                        .layer = (uint8_t)column_uint(st, 2),
-                        .space = (uint8_t)column_uint(st, 3),
-                        .api = column_uint(st, 4),
-                        .requested_bytes = run_bounded(sqlite3_column_int64(st, 5)),
-                        .free_bytes = read_positive(st, 6),
-                        .total_bytes = read_positive(st, 7),
-                        .tensor_allocated = read_positive(st, 8),
-                        .tensor_reserved = read_positive(st, 9),
-                        .time_ns = time == RUN_UNKNOWN ? 0 : time,
-                        .fatal = sqlite3_column_int64(st, 11) != 0,
-                        .stack = read_stack_number(l, st, 12),
-                        .thread = column_uint(st, 13)};
-    return ADD_ROW(ooms, o, o.process != RUN_NONE);
+    return ADD_ROW(ooms, o, o.process != RUN_NONE, .process = read_process_number(l, st),
+                   .device = read_device_column(st, 1), .layer = (uint8_t)column_uint(st, 2),
+                   .space = (uint8_t)column_uint(st, 3), .api = column_uint(st, 4),
+                   .requested_bytes = run_bounded(sqlite3_column_int64(st, 5)), .free_bytes = read_positive(st, 6),
+                   .total_bytes = read_positive(st, 7), .tensor_allocated = read_positive(st, 8),
+                   .tensor_reserved = read_positive(st, 9), .time_ns = time == RUN_UNKNOWN ? 0 : time,
+                   .fatal = sqlite3_column_int64(st, 11) != 0, .stack = read_stack_number(l, st, 12),
+                   .thread = column_uint(st, 13));
 }
 
 /* Columns that older recordings lack. */
@@ -168,12 +164,10 @@ static bool add_capped(struct load *l, sqlite3_stmt *st)
 
 static bool add_sample_of_device(struct load *l, sqlite3_stmt *st)
 {
-    struct run_sample s = {.process = read_process_number(l, st),
-                           .device = read_device_column(st, 1),
-                           .time_ns = read_positive(st, 2),
-                           .free_bytes = read_positive(st, 3),
-                           .total_bytes = read_positive(st, 4)};
-    return ADD_ROW(samples, s, s.process != RUN_NONE && s.device >= 0 && s.time_ns >= 0);
+    return ADD_ROW(samples, s, s.process != RUN_NONE && s.device >= 0 && s.time_ns >= 0,
+                   .process = read_process_number(l, st), .device = read_device_column(st, 1),
+                   .time_ns = read_positive(st, 2), .free_bytes = read_positive(st, 3),
+                   .total_bytes = read_positive(st, 4));
 }
 
 static bool add_thread(struct load *l, sqlite3_stmt *st)
@@ -197,18 +191,13 @@ static int read_percent(sqlite3_stmt *st, int column)
 
 static bool add_device_sample(struct load *l, sqlite3_stmt *st)
 {
-    struct run_device_sample s = {.process = read_process_number(l, st),
-                                  .device = read_device_column(st, 1),
-                                  .time_ns = read_positive(st, 2),
-                                  .free_bytes = read_positive(st, 3),
-                                  .total_bytes = read_positive(st, 4),
-                                  .utilisation = read_percent(st, 5),
-                                  .memory_utilisation = read_percent(st, 6),
-                                  .own_bytes = read_positive(st, 7),
-                                  .other_bytes = read_positive(st, 8),
-                                  .other_pid = column_uint(st, 9),
-                                  .other_name = run_column_command(l->run, st, 10)};
-    return ADD_ROW(device_samples, s, s.process != RUN_NONE && s.device >= 0 && s.time_ns >= 0);
+    return ADD_ROW(device_samples, s, s.process != RUN_NONE && s.device >= 0 && s.time_ns >= 0,
+                   .process = read_process_number(l, st), .device = read_device_column(st, 1),
+                   .time_ns = read_positive(st, 2), .free_bytes = read_positive(st, 3),
+                   .total_bytes = read_positive(st, 4), .utilisation = read_percent(st, 5),
+                   .memory_utilisation = read_percent(st, 6), .own_bytes = read_positive(st, 7),
+                   .other_bytes = read_positive(st, 8), .other_pid = column_uint(st, 9),
+                   .other_name = run_column_command(l->run, st, 10));
 }
 
 static bool add_mark_total(struct load *l, sqlite3_stmt *st)
@@ -216,36 +205,26 @@ static bool add_mark_total(struct load *l, sqlite3_stmt *st)
     struct run *run = l->run;
     uint64_t count = (uint64_t)run_bounded(sqlite3_column_int64(st, 3));
     uint64_t closed = (uint64_t)run_bounded(sqlite3_column_int64(st, 4));
-    struct run_mark_total m = {.process = (uint32_t)run->processes_n - 1,
-                               .kind = (uint8_t)column_uint(st, 0),
-                               .name = run_column_text(run, st, 1),
-                               .domain = run_column_text(run, st, 2),
-                               .count = count,
-                               .open = count > closed ? count - closed : 0,
-                               .total_ns = run_bounded(sqlite3_column_int64(st, 5))};
-    return ADD_ROW(marks, m, true);
+    return ADD_ROW(marks, m, true, .process = (uint32_t)run->processes_n - 1, .kind = (uint8_t)column_uint(st, 0),
+                   .name = run_column_text(run, st, 1), .domain = run_column_text(run, st, 2), .count = count,
+                   .open = count > closed ? count - closed : 0, .total_ns = run_bounded(sqlite3_column_int64(st, 5)));
 }
 
 static bool add_reserved(struct load *l, sqlite3_stmt *st)
 {
-    struct run_reserved r = {.process = read_process_number(l, st),
-                             .device = read_device_column(st, 1),
-                             .time_ns = read_positive(st, 2),
-                             .bytes = read_positive(st, 3)};
-    return ADD_ROW(reserved, r, r.process != RUN_NONE && r.time_ns >= 0 && r.bytes >= 0);
+    return ADD_ROW(reserved, r, r.process != RUN_NONE && r.time_ns >= 0 && r.bytes >= 0,
+                   .process = read_process_number(l, st), .device = read_device_column(st, 1),
+                   .time_ns = read_positive(st, 2), .bytes = read_positive(st, 3));
 }
 
 static bool add_mapping(struct load *l, sqlite3_stmt *st)
 {
     int64_t unmap = read_positive(st, 5);
-    struct run_mapping m = {.process = read_process_number(l, st),
-                            .device = read_device_column(st, 1),
-                            .address = (uint64_t)sqlite3_column_int64(st, 2),
-                            .bytes = run_bounded(sqlite3_column_int64(st, 3)),
-                            .map_ns = read_positive(st, 4),
-                            .unmap_ns = unmap == RUN_UNKNOWN ? RUN_NEVER : unmap,
-                            .stack = read_stack_number(l, st, 6)};
-    return ADD_ROW(mappings, m, m.process != RUN_NONE && m.device >= 0 && m.map_ns >= 0 && m.bytes > 0);
+    return ADD_ROW(mappings, m, m.process != RUN_NONE && m.device >= 0 && m.map_ns >= 0 && m.bytes > 0,
+                   .process = read_process_number(l, st), .device = read_device_column(st, 1),
+                   .address = (uint64_t)sqlite3_column_int64(st, 2), .bytes = run_bounded(sqlite3_column_int64(st, 3)),
+                   .map_ns = read_positive(st, 4), .unmap_ns = unmap == RUN_UNKNOWN ? RUN_NEVER : unmap,
+                   .stack = read_stack_number(l, st, 6));
 }
 
 static bool add_graph_memory(struct load *l, sqlite3_stmt *st)
@@ -258,17 +237,15 @@ static bool add_graph_memory(struct load *l, sqlite3_stmt *st)
     const struct run_graph_memory *last = run->graphs_n ? &run->graphs[run->graphs_n - 1] : NULL;
     bool same = last && last->process == g.process && last->device == g.device &&
                 last->bytes == g.bytes; /* it is queried at each launch */
-    return ADD_ROW(graphs, g, g.process != RUN_NONE && g.device >= 0 && g.time_ns >= 0 && !same);
+    return KEEP_ROW(graphs, g, g.process != RUN_NONE && g.device >= 0 && g.time_ns >= 0 && !same);
 }
 
 static bool add_pool_memory(struct load *l, sqlite3_stmt *st)
 {
-    struct run_pool_memory p = {.process = read_process_number(l, st),
-                                .device = read_device_column(st, 1),
-                                .pool = (uint64_t)sqlite3_column_int64(st, 2),
-                                .time_ns = read_positive(st, 3),
-                                .reserved_bytes = run_bounded(sqlite3_column_int64(st, 4))};
-    return ADD_ROW(pools, p, p.process != RUN_NONE && p.device >= 0 && p.time_ns >= 0 && p.reserved_bytes >= 0);
+    return ADD_ROW(pools, p, p.process != RUN_NONE && p.device >= 0 && p.time_ns >= 0 && p.reserved_bytes >= 0,
+                   .process = read_process_number(l, st), .device = read_device_column(st, 1),
+                   .pool = (uint64_t)sqlite3_column_int64(st, 2), .time_ns = read_positive(st, 3),
+                   .reserved_bytes = run_bounded(sqlite3_column_int64(st, 4)));
 }
 
 static bool add_allocator_fact(struct load *l, sqlite3_stmt *st)
@@ -286,24 +263,18 @@ static bool add_allocator_fact(struct load *l, sqlite3_stmt *st)
 
 static bool add_counted(struct load *l, sqlite3_stmt *st)
 {
-    struct run_counted c = {.process = read_process_number(l, st),
-                            .api = column_uint(st, 1),
-                            .count = (uint64_t)run_bounded(sqlite3_column_int64(st, 2)),
-                            .not_ready = (uint64_t)run_bounded(sqlite3_column_int64(st, 3))};
-    return ADD_ROW(counted, c, c.process != RUN_NONE && c.count);
+    return ADD_ROW(counted, c, c.process != RUN_NONE && c.count, .process = read_process_number(l, st),
+                   .api = column_uint(st, 1), .count = (uint64_t)run_bounded(sqlite3_column_int64(st, 2)),
+                   .not_ready = (uint64_t)run_bounded(sqlite3_column_int64(st, 3)));
 }
 
 static bool add_check(struct load *l, sqlite3_stmt *st)
 {
-    struct run_tensor_check c = {.process = read_process_number(l, st),
-                                 .layer = (uint8_t)column_uint(st, 1),
-                                 .device = read_device_column(st, 2),
-                                 .events = (uint64_t)run_bounded(sqlite3_column_int64(st, 3)),
-                                 .mismatches = (uint64_t)run_bounded(sqlite3_column_int64(st, 4)),
-                                 .first_mismatch_ns = read_positive(st, 5),
-                                 .first_difference = run_column_int(st, 6),
-                                 .last_difference = run_column_int(st, 7)};
-    return ADD_ROW(checks, c, c.process != RUN_NONE);
+    return ADD_ROW(
+        checks, c, c.process != RUN_NONE, .process = read_process_number(l, st), .layer = (uint8_t)column_uint(st, 1),
+        .device = read_device_column(st, 2), .events = (uint64_t)run_bounded(sqlite3_column_int64(st, 3)),
+        .mismatches = (uint64_t)run_bounded(sqlite3_column_int64(st, 4)), .first_mismatch_ns = read_positive(st, 5),
+        .first_difference = run_column_int(st, 6), .last_difference = run_column_int(st, 7));
 }
 
 enum { SIGNALS = 65 }; /* Linux has 1 to 64 */
@@ -390,27 +361,23 @@ static bool add_meta(struct load *l, sqlite3_stmt *st)
 
 static bool add_mapper(struct load *l, sqlite3_stmt *st)
 {
-    struct run_mapper m = {.process = read_process_number(l, st), .stack = read_stack_number(l, st, 1)};
-    return ADD_ROW(mappers, m, m.process != RUN_NONE);
+    return ADD_ROW(mappers, m, m.process != RUN_NONE, .process = read_process_number(l, st),
+                   .stack = read_stack_number(l, st, 1));
 }
 
 static bool add_device_context(struct load *l, sqlite3_stmt *st)
 {
-    struct run_context c = {.process = read_process_number(l, st),
-                            .device = read_device_column(st, 1),
-                            .create_ns = read_positive(st, 2),
-                            .stack = read_stack_number(l, st, 3)};
-    return ADD_ROW(contexts, c, c.process != RUN_NONE && c.device >= 0);
+    return ADD_ROW(contexts, c, c.process != RUN_NONE && c.device >= 0, .process = read_process_number(l, st),
+                   .device = read_device_column(st, 1), .create_ns = read_positive(st, 2),
+                   .stack = read_stack_number(l, st, 3));
 }
 
 static bool add_setting(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
     const char *name = run_column_text(run, st, 0), *value = run_column_text(run, st, 1);
-    if (name && value && run->processes_n) {
-        *ARENA_ADD(run->settings) =
-            (struct run_setting){.process = (uint32_t)run->processes_n - 1, .name = name, .value = value};
-    }
+    if (name && value && run->processes_n)
+        ARENA_APPEND(run->settings, .process = (uint32_t)run->processes_n - 1, .name = name, .value = value);
     return run->settings_n < SMALL_TABLE_MAX;
 }
 
@@ -423,9 +390,7 @@ static const char *article_of(const char *format)
  * them. */
 static void note_process_lacks(struct load *l, const char *format, const char *lacks)
 {
-#define RUN_FACT(symbol, word, object) object,
-    static const char *const objects[] = {RUN_FACTS(RUN_FACT)};
-#undef RUN_FACT
+    static const char *const objects[] = {RUN_FACTS(WORDS_SECOND)};
     char usual[128];
     sqlite3_stmt *st = run_database_prepare(l->db, "SELECT value FROM meta WHERE key = 'import.lacks.' || ?1");
     for (size_t i = 0; st && i < RUN_FACT_N; i++) {

@@ -95,13 +95,9 @@ static void add_cells(struct run *run, const json_t *root, const char *notebook)
             const char *shown = skip_empty_lines(text);
             const size_t length = strlen(shown), size = 2 * length + 16; /* a mask can be longer than a secret */
             char *masked = arena_alloc(&run->arena, size);
-            *ARENA_ADD(run->cells) =
-                (struct run_cell){.hash = hash_cell(text, strlen(text)),
-                                  .text = masked,
-                                  .length = gs_mask_source(masked, size, shown, length),
-                                  .notebook = notebook,
-                                  .number = number,
-                                  .count = json_integer_value(json_object_get(cell, "execution_count"))};
+            ARENA_APPEND(run->cells, .hash = hash_cell(text, strlen(text)), .text = masked,
+                         .length = gs_mask_source(masked, size, shown, length), .notebook = notebook, .number = number,
+                         .count = json_integer_value(json_object_get(cell, "execution_count")));
         }
         free(text);
     }

@@ -42,13 +42,10 @@ static bool load_lows(struct run *run, struct run_database *db, uint32_t process
         db, "SELECT kind, stack_id, first_id, low_bytes FROM removed_course ORDER BY kind, stack_id, first_id");
     while (st && sqlite3_step(st) == SQLITE_ROW && run->removed_lows_n < REMOVED_LOW_MAX) {
         const struct run_removed r = run_removed_kind(GS_REMOVED_ALLOCATION, sqlite3_column_int64(st, 0));
-        *ARENA_ADD(run->removed_lows) =
-            (struct run_removed_low){.process = process,
-                                     .stack = run_ids_get(&db->stacks, run_column_int(st, 1)),
-                                     .device = r.device,
-                                     .layer = run_removed_layer(&r),
-                                     .first = (uint64_t)run_bounded(sqlite3_column_int64(st, 2)),
-                                     .bytes = run_bounded(sqlite3_column_int64(st, 3))};
+        ARENA_APPEND(run->removed_lows, .process = process, .stack = run_ids_get(&db->stacks, run_column_int(st, 1)),
+                     .device = r.device, .layer = run_removed_layer(&r),
+                     .first = (uint64_t)run_bounded(sqlite3_column_int64(st, 2)),
+                     .bytes = run_bounded(sqlite3_column_int64(st, 3)));
     }
     sqlite3_finalize(st);
     return st;

@@ -156,8 +156,7 @@ static uint32_t series_at(struct run *run, uint32_t process, int device, unsigne
     uint32_t *at = &table[(device + 1) * RUN_SERIES_LAYERS + (int)layer];
     if (*at == RUN_NONE) {
         *at = (uint32_t)run->series_n;
-        *ARENA_ADD(run->series) =
-            (struct run_series){.process = process, .device = device, .layer = (enum run_series_layer)layer};
+        ARENA_APPEND(run->series, .process = process, .device = device, .layer = (enum run_series_layer)layer);
         add_removed_totals(run, &run->series[*at]);
     }
     return *at;

@@ -57,10 +57,8 @@ static const struct run_process *find_next_rank(const struct run *run, const str
 {
     const struct run_process *next = NULL;
 
-    for (size_t i = 0; i < run->processes_n; i++) {
-        const struct run_process *p = &run->processes[i];
+    EACH_IN (p, run->processes)
         if ((!after || precedes_by_rank(after, p)) && (!next || precedes_by_rank(p, next))) next = p;
-    }
     return next;
 }
 
@@ -242,4 +240,26 @@ const char *run_process_failure(const struct run_process *p, char *out, size_t s
         return NULL;
     snprintf(out, size, "%s%s%s", exception, *exception && *how ? ", " : "", how);
     return out;
+}
+
+/* The mark that a dry run leaves if it was in an endless loop (fixtures/simcuda/driver/loop.c). */
+static const char loop_prefix[] = "a loop", loop_suffix[] = " waits for values that a simulated GPU does not compute";
+
+static bool is_loop_name(const char *name)
+{
+    size_t length = strlen(name), end = sizeof loop_suffix - 1;
+    return length >= end && strncmp(name, loop_prefix, sizeof loop_prefix - 1) == 0 &&
+           strcmp(name + length - end, loop_suffix) == 0;
+}
+
+const char *run_endless_loop(const struct run *run)
+{
+    size_t marks, devices;
+    const struct run_mark_total *mark = run_marks(run, &marks);
+    const struct run_device *device = run_devices(run, &devices);
+    bool simulated = false;
+    for (size_t i = 0; i < devices; i++) simulated = simulated || run_device_is_simulated(device[i].name);
+    for (size_t i = 0; simulated && i < marks; i++)
+        if (mark[i].name && !mark[i].domain && is_loop_name(mark[i].name)) return mark[i].name;
+    return NULL;
 }

@@ -1,10 +1,10 @@
 /* Opening a run: which files belong to it, and their undrained spools. */
 #include "analyzer/run/run_internal.h"
 #include "analyzer/base/each.h"
+#include "analyzer/base/input.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +14,6 @@
 #include "analyzer/import/import.h"
 #include "analyzer/base/sort.h"
 #include "schema/spool.h"
-
-enum { FILES_MAX = 65536 };
 
 /* The same file under any name: counted twice, it would double every figure. */
 static bool is_open_already(const struct run *run, const char *path)
@@ -57,55 +55,6 @@ static bool open_recording(struct run *run, const char *path, char *error, size_
     return true;
 }
 
-/* A list of paths that owns its strings. */
-struct paths {
-    char **list;
-    size_t n, cap;
-};
-
-static void paths_free(struct paths *p)
-{
-    for (size_t i = 0; i < p->n; i++) free(p->list[i]);
-    free(p->list);
-}
-
-/* Files of `folder` that `is_wanted_file` accepts; a spool represents a database that may not exist yet. */
-static bool list_recording_folder(const char *folder, bool (*is_wanted_file)(const char *name, const char *stem),
-                                  const char *stem, struct paths *found)
-{
-    DIR *dir = opendir(*folder ? folder : ".");
-    if (!dir) return false;
-    for (struct dirent *e; (e = readdir(dir)) && found->n < FILES_MAX;) {
-        if (is_wanted_file(e->d_name, stem)) {
-            char *path = arena_realloc(NULL, strlen(folder) + strlen(e->d_name) + 2, 1);
-            sprintf(path, "%s%s%s", folder, *folder && !text_ends_with(folder, "/") ? "/" : "", e->d_name);
-            *ARENA_PUSH(found->list, found->n, found->cap) = path;
-        }
-    }
-    closedir(dir);
-    SORT(found->list, found->n, sort_texts);
-    return true;
-}
-
-static bool any_database(const char *name, const char *stem)
-{
-    return name[0] != '.' && text_ends_with(name, ".db");
-}
-
-/* stem "run" → run.<pid>.db, or run.<pid>-2.db of the next program that the process became */
-static bool is_sibling_recording(const char *name, const char *stem)
-{
-    size_t n = strlen(stem);
-    if (strncmp(name, stem, n) != 0 || name[n] != '.' || !text_ends_with(name, ".db")) return false;
-    const char *p = name + n + 1;
-    size_t digits = strspn(p, "0123456789");
-    if (digits > 0 && p[digits] == '-') {
-        p += digits + 1;
-        digits = strspn(p, "0123456789");
-    }
-    return digits > 0 && strcmp(p + digits, ".db") == 0;
-}
-
 /* Removes the processes and databases of a sibling that does not belong to this run. Its frames and stacks may stay. */
 static void run_forget(struct run *run, size_t databases, size_t processes)
 {
@@ -143,13 +92,8 @@ static void run_forget(struct run *run, size_t databases, size_t processes)
  * named only this file. */
 static void open_siblings(struct run *run, const char *path)
 {
-    char folder[4096], stem[512], error[1024];
-    const char *base = basename(path);
-    if (!text_ends_with(base, ".db") || strlen(base) > sizeof stem || strlen(path) >= sizeof folder) return;
-    snprintf(folder, sizeof folder, "%.*s", (int)(base - path), path);
-    snprintf(stem, sizeof stem, "%.*s", (int)(strlen(base) - 3), base);
-    struct paths found = {0};
-    list_recording_folder(folder, is_sibling_recording, stem, &found);
+    char error[1024];
+    struct input_files found = input_siblings(path, true);
     const char *run_id = run->processes[run->processes_n - 1].run_id;
     for (size_t i = 0; i < found.n; i++) {
         size_t databases = run->databases_n, processes = run->processes_n;
@@ -158,7 +102,7 @@ static void open_siblings(struct run *run, const char *path)
         if (!ok) run_add_note(run, "another process of this run is missing here: %s", error);
         if (!same) run_forget(run, databases, processes);
     }
-    paths_free(&found);
+    input_files_free(&found);
 }
 
 static bool is_recording_folder(const char *path)
@@ -173,14 +117,14 @@ static bool any_name(const char *name, const char *stem)
 }
 
 /* The databases of a folder or, if it has none, of the folders in it: runs/<host>/run.db. */
-static bool list_runs(const char *folder, struct paths *found)
+static bool list_runs(const char *folder, struct input_files *found)
 {
-    struct paths inner = {0};
-    if (!list_recording_folder(folder, any_database, NULL, found)) return false;
-    if (found->n == 0) list_recording_folder(folder, any_name, NULL, &inner);
+    struct input_files inner = {0};
+    if (!input_list(folder, input_is_database_name, NULL, found)) return false;
+    if (found->n == 0) input_list(folder, any_name, NULL, &inner);
     for (size_t i = 0; i < inner.n; i++)
-        if (is_recording_folder(inner.list[i])) list_recording_folder(inner.list[i], any_database, NULL, found);
-    paths_free(&inner);
+        if (is_recording_folder(inner.list[i])) input_list(inner.list[i], input_is_database_name, NULL, found);
+    input_files_free(&inner);
     return true;
 }
 
@@ -205,7 +149,8 @@ static bool open_path(struct run *run, const char *path, bool alone, char *error
 
 /* Other tools' recordings of one format, one per rank. Only a trace states its rank, so the names of others are checked
  * before all of them are read. */
-static bool open_ranks(struct run *run, const char *folder, const struct paths *files, char *error, size_t error_size)
+static bool open_ranks(struct run *run, const char *folder, const struct input_files *files, char *error,
+                       size_t error_size)
 {
     const size_t from = run->processes_n;
     const enum import_format format = import_format_of(files->list[0]);
@@ -232,8 +177,8 @@ static bool open_ranks(struct run *run, const char *folder, const struct paths *
 
 static bool open_foreign_folder(struct run *run, const char *folder, char *error, size_t error_size)
 {
-    struct paths all = {0}, files = {0};
-    list_recording_folder(folder, may_be_foreign, NULL, &all);
+    struct input_files all = {0}, files = {0};
+    input_list(folder, may_be_foreign, NULL, &all);
     for (size_t i = 0; i < all.n; i++) {
         if (!import_format_of(all.list[i])) continue;
         *ARENA_PUSH(files.list, files.n, files.cap) = all.list[i];
@@ -245,13 +190,13 @@ static bool open_foreign_folder(struct run *run, const char *folder, char *error
                                    "below, and no recording of another tool; give the file that gpuspy wrote",
                                    folder);
     free(files.list);
-    paths_free(&all);
+    input_files_free(&all);
     return ok;
 }
 
 static bool open_folder(struct run *run, const char *folder, char *error, size_t error_size)
 {
-    struct paths found = {0};
+    struct input_files found = {0};
     size_t from = run->processes_n;
     if (!list_runs(folder, &found))
         return run_fail(error, error_size, "cannot read '%s': %s; name a database in it", folder, strerror(errno));
@@ -259,7 +204,7 @@ static bool open_folder(struct run *run, const char *folder, char *error, size_t
     bool ok = true;
     for (size_t i = 0; ok && i < found.n; i++)
         ok = is_open_already(run, found.list[i]) || open_recording(run, found.list[i], error, error_size);
-    paths_free(&found);
+    input_files_free(&found);
     return ok && run_is_one_job(run, from, folder, error, error_size);
 }
 
@@ -324,8 +269,7 @@ void run_close(struct run *run)
     ARENA_RELEASE(run->allocator_facts, run->counted, run->checks, run->mappers, run->contexts, run->removed,
                   run->levels, run->removed_after, run->removed_scopes, run->removed_lows, run->removed_times,
                   run->settings, run->sources, run->notes);
-    ARENA_RELEASE(run->cells, run->cell_names);
-    free(run->api_names);
+    ARENA_RELEASE(run->cells, run->cell_names, run->api_names);
     arena_free(&run->arena);
     free(run);
 }

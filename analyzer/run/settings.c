@@ -7,15 +7,9 @@
 #include <string.h>
 #include <strings.h>
 #include "analyzer/run/run_internal.h"
+#include "analyzer/base/words.h"
 
-#define WORD(symbol, word) [RUN_BACKEND_##symbol] = word,
-static const char *const backend_words[] = {RUN_BACKENDS(WORD)};
-#undef WORD
-
-const char *run_backend_word(enum run_backend backend)
-{
-    return (size_t)backend < sizeof backend_words / sizeof *backend_words ? backend_words[backend] : "unknown";
-}
+WORDS_FUNCTION(run_backend_word, enum run_backend, RUN_BACKENDS, WORDS_FIRST, "unknown")
 
 /* The end of an entry of "key:value,key:[256:1,512:2,>:8]": a comma outside of brackets. */
 static const char *entry_end(const char *p)

@@ -231,11 +231,8 @@ void run_stacks_free(struct run *run)
 {
     texts_free(&run->strings);
     ARENA_RELEASE(run->frames, run->frame_next);
-    map_free(&run->frame_map);
-    map_free(&run->installed);
-    free(run->stacks);
-    map_free(&run->stack_map);
-    free(run->operations);
+    MAP_RELEASE(&run->frame_map, &run->installed, &run->stack_map);
+    ARENA_RELEASE(run->stacks, run->operations);
 }
 
 size_t run_stack_count(const struct run *run)

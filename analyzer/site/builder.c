@@ -7,12 +7,8 @@
 
 void site_builder_free(struct site_builder *b)
 {
-    map_free(&b->helpers);
-    map_free(&b->site_of_key);
-    free(b->sites);
-    free(b->site_of_stack);
-    free(b->growing);
-    free(b->codes);
+    MAP_RELEASE(&b->helpers, &b->site_of_key);
+    ARENA_RELEASE(b->sites, b->site_of_stack, b->growing, b->codes);
 }
 
 void *site_reach(void *p, size_t index, size_t *cap, size_t size)

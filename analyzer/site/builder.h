@@ -81,6 +81,13 @@ struct site_line_form {
     {                                                                                                       \
         .size = sizeof(type), .site = offsetof(type, its_site), .paths = offsetof(type, paths), __VA_ARGS__ \
     }
+/* Defines a form's function `path`, of a row `x` of `type`: SITE_LINE_PATH(path_of, struct row, .bytes = x->bytes) */
+#define SITE_LINE_PATH(name, type, ...)                  \
+    static struct result_line_path name(const void *row) \
+    {                                                    \
+        const type *x = row;                             \
+        return (struct result_line_path){__VA_ARGS__};   \
+    }
 /* `work` is sorted, largest first, and each row has its site: the first path of a line gets the caller and library that
  * all of its paths share. */
 void *site_lines_of(struct site_builder *b, const void *work, size_t n, const struct site_line_form *form,

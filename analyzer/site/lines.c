@@ -90,10 +90,8 @@ void *site_lines_of(struct site_builder *b, const void *work, size_t n, const st
     for (size_t i = 0; i < n; i++) add_line_row(&l, (char *)(uintptr_t)work + i * form->size);
     list_paths(b, l.paths, l.paths_n, form, l.rows);
     void *list = site_list(b, l.rows, l.rows_n, form->size, form->order, listed, total);
-    free(l.rows);
-    free(l.paths);
-    map_free(&l.line_index);
-    map_free(&l.path_index);
+    MAP_RELEASE(&l.line_index, &l.path_index);
+    ARENA_RELEASE(l.rows, l.paths);
     return list;
 }
 

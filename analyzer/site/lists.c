@@ -132,11 +132,7 @@ static void add_site(void *into, const void *from)
     to->stacks += x->stacks;
 }
 
-static struct result_line_path path_of_site(const void *row)
-{
-    const struct result_by_site *x = row;
-    return (struct result_line_path){.bytes = x->bytes, .count = x->count, .site = x->site};
-}
+SITE_LINE_PATH(path_of_site, struct result_by_site, .bytes = x->bytes, .count = x->count, .site = x->site)
 
 struct result_by_site *site_list_by_line(struct site_builder *b, const struct site_share *shares, size_t n,
                                          size_t *listed, size_t *total)

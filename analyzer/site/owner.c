@@ -326,12 +326,9 @@ void site_owners_start(struct site_builder *b, struct run_observer *observer)
 void site_owners_free(struct site_builder *b)
 {
     if (b->owners) {
-        map_free(&b->owners->of_stack);
-        map_free(&b->owners->of_word);
+        MAP_RELEASE(&b->owners->of_stack, &b->owners->of_word);
         for (size_t i = 0; i < DEVICES; i++) free(b->owners->pending[i].taken);
-        free(b->owners->list);
-        free(b->owners->made);
-        free(b->owners);
+        ARENA_RELEASE(b->owners->list, b->owners->made, b->owners);
         b->owners = NULL;
     }
 }
@@ -391,8 +388,7 @@ struct result_by_owner *site_owned_list(struct site_owned *o, size_t *n)
         }
     }
     SORT(list, kept, compare_owners);
-    free(o->sums);
-    free(o);
+    ARENA_RELEASE(o->sums, o);
     *n = kept;
     return list;
 }

@@ -157,8 +157,7 @@ struct site_code site_code_of(struct arena *arena, const char *const *lines, siz
     if (r->open) end_statement(r, (int)n);
     struct site_code code = {arena_alloc(arena, r->code.n * sizeof *code.list), r->code.n};
     if (code.n) memcpy(code.list, r->code.list, code.n * sizeof *code.list);
-    free(r->code.list);
-    free(r);
+    ARENA_RELEASE(r->code.list, r);
     return code;
 }
 

@@ -8,6 +8,7 @@
 #include "analyzer/step/step_removed.h"
 #include "analyzer/step/step_tree.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/base/words.h"
 
 enum { LEAST = 2 };
 
@@ -20,14 +21,7 @@ struct step_finder {
     struct step_removed_events early; /* … those of them that have rows */
 };
 
-#define WORD(s, w) [STEP_SOURCE_##s] = w,
-static const char *const words[] = {STEP_SOURCES(WORD)};
-#undef WORD
-
-const char *step_source_word(enum step_source source)
-{
-    return (unsigned)source < STEP_SOURCES_N ? words[source] : "unknown";
-}
+WORDS_FUNCTION(step_source_word, enum step_source, STEP_SOURCES, WORDS_FIRST, "unknown")
 
 const struct step_list *step_list_of(const struct site_builder *b, uint32_t process)
 {

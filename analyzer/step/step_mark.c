@@ -5,6 +5,7 @@
  * in it, because a step contains its parts; of PyTorch's ranges around an optimizer's step and around the fetch of a
  * batch, the rarer one: an evaluation fetches batches too, and a program can have two optimizers. */
 #include "analyzer/step/step_moments.h"
+#include "analyzer/base/text.h"
 #include "analyzer/base/sort.h"
 
 #include <ctype.h>
@@ -175,11 +176,6 @@ static bool is_series_better(const struct series *a, const struct series *b)
     return own_a != own_b ? own_a : a->total_ns > b->total_ns;
 }
 
-static bool is_equal_name(const char *a, const char *b)
-{
-    return strcmp(a ? a : "", b ? b : "") == 0;
-}
-
 /* Table removed_scope has a row for each series. Marks that are moments are not in it. */
 static void count_removed_marks(struct run *run, uint32_t process, const struct series *s, struct step_moments *m)
 {
@@ -190,11 +186,11 @@ static void count_removed_marks(struct run *run, uint32_t process, const struct 
             !s->beside)
             m->removed_first_ns = r->first_ns;
     RUN_EACH (r, run_removed_scopes, run) {
-        const bool again = before && before->process == r->process && is_equal_name(before->name, r->name) &&
-                           is_equal_name(before->domain, r->domain);
+        const bool again = before && before->process == r->process && text_is_same(before->name, r->name) &&
+                           text_is_same(before->domain, r->domain);
         before = r;
-        if (r->process == process && !again && is_equal_name(run_mark_pattern(run, r->name), s->name) &&
-            is_equal_name(r->domain, s->domain))
+        if (r->process == process && !again && text_is_same(run_mark_pattern(run, r->name), s->name) &&
+            text_is_same(r->domain, s->domain))
             m->removed += r->count;
     }
     m->removed = m->removed > s->counted ? m->removed - s->counted : 0;

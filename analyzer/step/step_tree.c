@@ -52,8 +52,8 @@ static uint32_t add_child_place(struct step_place_tree *t, uint32_t parent, enum
         *at = (uint32_t)t->n;
         bool module = kind == STEP_PLACE_MODULE || t->places[parent].module;
         uint32_t depth = t->places[parent].depth + 1;
-        *ARENA_PUSH(t->places, t->n, t->cap) = (struct step_place){
-            .parent = parent, .depth = depth, .stack = stack, .first = whole, .kind = (uint8_t)kind, .module = module};
+        ARENA_APPEND_TO(t->places, t->n, t->cap, .parent = parent, .depth = depth, .stack = stack, .first = whole,
+                        .kind = (uint8_t)kind, .module = module);
         add_place_link(t, parent, depth);
     }
     return *at;

@@ -96,10 +96,8 @@ static void set_recorded_time(void *symbolizer, int64_t real_ns)
 
 static void free_answer(struct answer *a)
 {
-    for (size_t i = 0; i < a->n; i++) {
-        free((char *)(uintptr_t)a->places[i].function);
-        free((char *)(uintptr_t)a->places[i].file);
-    }
+    for (size_t i = 0; i < a->n; i++)
+        ARENA_RELEASE((char *)(uintptr_t)a->places[i].function, (char *)(uintptr_t)a->places[i].file);
     ARENA_RELEASE(a->places, a);
 }
 

@@ -1,14 +1,9 @@
 /* A snapshot for scripts. Unknown is null; sizes are bytes, times seconds. Fields are only ever added. */
 #include "analyzer/base/json_out.h"
+#include "analyzer/run/words.h"
 #include "analyzer/top/view_parts.h"
 
 #include "analyzer/draw/json_site.h"
-
-#define WORD(s, v, w) [v] = w,
-static const char *const directions[8] = {GS_DIRECTIONS(WORD)};
-static const char *const host_memories[8] = {GS_HOST_MEMORIES(WORD)};
-static const char *const sync_kinds[8] = {GS_SYNC_KINDS(WORD)};
-static const char *const failure_layers[4] = {GS_LAYERS(WORD)};
 
 static double seconds_of_ns(int64_t ns)
 {
@@ -72,7 +67,7 @@ static json_t *top_failure_json(struct top_tables *t, const struct top_failure *
     json_t *o = json_object();
     set_real(o, "time_s", seconds_of_ns(f->time_ns));
     set_json(o, "device", f->device < 0 ? NULL : json_integer(f->device));
-    set_text(o, "layer", failure_layers[f->layer & 3]);
+    set_text(o, "layer", run_layer_word(f->layer & 3));
     SET_MEMBERS(o, f, requested_bytes, free_bytes, fatal);
     set_json(o, "site", draw_json_site(&site));
     return o;
@@ -87,7 +82,7 @@ static json_t *waits_json(struct top_tables *t, const struct top_source *s)
         json_t *o = json_add_object(list);
         set_real(o, "time_s", seconds_of_ns(w->start_ns));
         set_real(o, "blocked_s", seconds_of_ns(w->blocked_ns));
-        set_text(o, "kind", sync_kinds[w->kind & 7]);
+        set_text(o, "kind", run_sync_word(w->kind & 7));
         set_text(o, "api", top_api(t->model, s, w->api));
         set_json(o, "site", draw_json_site(&site));
     }
@@ -165,11 +160,11 @@ static json_t *top_row_json(const struct top_tables *t, enum top_table table, co
         set_bytes(o, "since_bytes", r->since);
     }
     if (syncs) {
-        set_text(o, "kind", sync_kinds[r->kind & 7]);
+        set_text(o, "kind", run_sync_word(r->kind & 7));
         set_real(o, "blocked_share", r->busy);
     } else if (copies) {
-        set_text(o, "direction", directions[r->kind & 7]);
-        set_text(o, "host_memory", host_memories[r->kind >> 3 & 3]);
+        set_text(o, "direction", run_direction_word(r->kind & 7));
+        set_text(o, "host_memory", run_host_memory_word(r->kind >> 3 & 3));
         set_bool(o, "async", r->kind >> 5 & 1);
         set_real(o, "bytes_per_s", r->byte_rate);
     }

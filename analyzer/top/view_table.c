@@ -4,11 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "analyzer/base/text.h"
-
-#define WORD(s, v, w) [v] = w,
-static const char *const directions[8] = {GS_DIRECTIONS(WORD)};
-static const char *const host_memories[8] = {GS_HOST_MEMORIES(WORD)};
-static const char *const sync_kinds[8] = {GS_SYNC_KINDS(WORD)};
+#include "analyzer/run/words.h"
 
 struct column {
     const char *head;
@@ -17,50 +13,30 @@ struct column {
     int sort; /* enum top_sort, -1 */
 };
 
-#define CELL(name) static void name(const struct top_view *v, const struct top_row *r, char *out)
-CELL(cell_bytes)
-{
-    top_bytes(out, r->bytes);
-}
-CELL(cell_share)
+#define CELL(name, ...)                                                            \
+    static void name(const struct top_view *v, const struct top_row *r, char *out) \
+    {                                                                              \
+        __VA_ARGS__;                                                               \
+    }
+CELL(cell_bytes, top_bytes(out, r->bytes))
+CELL(cell_count, units_format_count(out, r->count))
+CELL(cell_growth, r->growth == RUN_UNKNOWN ? (void)strcpy(out, "?") : (void)units_format_bytes_signed(out, r->growth))
+CELL(cell_since, units_format_bytes_signed(out, r->since))
+CELL(cell_rate, top_rate(out, r->rate))
+CELL(cell_byte_rate, units_format_rate(out, r->byte_rate))
+CELL(cell_blocked, units_format_seconds(out, (double)r->blocked_ns / 1e9))
+CELL(cell_each, units_format_seconds(out, r->count ? (double)r->blocked_ns / 1e9 / (double)r->count : 0))
+CELL(cell_busy, units_format_share(out, r->busy))
+CELL(cell_sync, text_put(out, UNITS_TEXT, "%s", run_sync_word(r->kind & 7)))
+
+static void cell_share(const struct top_view *v, const struct top_row *r, char *out)
 {
     const int64_t total = v->tables->total;
     const int64_t n = v->choice.table == TOP_SYNCS ? r->blocked_ns : r->bytes;
     units_format_share(out, total > 0 ? (double)n / (double)total : 0);
 }
-CELL(cell_count)
-{
-    units_format_count(out, r->count);
-}
-CELL(cell_growth)
-{
-    r->growth == RUN_UNKNOWN ? (void)strcpy(out, "?") : (void)units_format_bytes_signed(out, r->growth);
-}
-CELL(cell_since)
-{
-    units_format_bytes_signed(out, r->since);
-}
-CELL(cell_rate)
-{
-    top_rate(out, r->rate);
-}
-CELL(cell_byte_rate)
-{
-    units_format_rate(out, r->byte_rate);
-}
-CELL(cell_blocked)
-{
-    units_format_seconds(out, (double)r->blocked_ns / 1e9);
-}
-CELL(cell_each)
-{
-    units_format_seconds(out, r->count ? (double)r->blocked_ns / 1e9 / (double)r->count : 0);
-}
-CELL(cell_busy)
-{
-    units_format_share(out, r->busy);
-}
-CELL(cell_last)
+
+static void cell_last(const struct top_view *v, const struct top_row *r, char *out)
 {
     int64_t now = 0;
     const struct top_model *m = v->tables->model;
@@ -72,15 +48,11 @@ CELL(cell_last)
     else
         units_format_seconds(out, (double)top_max(now - r->last_ns, 0) / 1e9);
 }
-CELL(cell_copy)
+
+static void cell_copy(const struct top_view *v, const struct top_row *r, char *out)
 {
-    const char *host = host_memories[r->kind >> 3 & 3];
-    snprintf(out, UNITS_TEXT, "%s %s", directions[r->kind & 7] ? directions[r->kind & 7] : "?",
-             host && strcmp(host, "none") ? host : "");
-}
-CELL(cell_sync)
-{
-    snprintf(out, UNITS_TEXT, "%s", sync_kinds[r->kind & 7] ? sync_kinds[r->kind & 7] : "?");
+    const char *host = run_host_memory_word(r->kind >> 3 & 3);
+    snprintf(out, UNITS_TEXT, "%s %s", run_direction_word(r->kind & 7), strcmp(host, "none") ? host : "");
 }
 
 static const struct column memory_columns[] = {

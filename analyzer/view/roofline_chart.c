@@ -37,11 +37,6 @@ static int y_of(const struct canvas *c, double flops_per_s)
     return (int)lround((c->top - log10(flops_per_s)) / (c->top - c->bottom) * (ROWS * HIGH - 1));
 }
 
-static double intensity_at(const struct canvas *c, int x)
-{
-    return pow(10, c->left + (c->right - c->left) * x / (c->columns - 1));
-}
-
 /* Decades that contain all points and ridges, with some margin. */
 static void choose_range(const struct view_roof_chart *r, struct canvas *c)
 {
@@ -68,7 +63,7 @@ static void draw_roof(const struct view_roof_chart *r, struct canvas *c)
     for (size_t i = r->roofs_n; i-- > 0;) {
         double ridge = r->roofs[i].flops_per_s / r->bytes_per_s;
         for (int x = 0; x < c->columns; x++) {
-            double at = intensity_at(c, x);
+            double at = pow(10, c->left + (c->right - c->left) * x / (c->columns - 1));
             if (i && (at < ridge || x % 2)) /* lightly, and the slope only once */
                 continue;
             int y = y_of(c, fmin(at * r->bytes_per_s, r->roofs[i].flops_per_s));

@@ -6,10 +6,9 @@
 #include "analyzer/base/arena.h"
 #include "analyzer/base/text_table.h"
 #include "analyzer/base/units.h"
+#include "analyzer/base/words.h"
 
-#define LEARN(id, key, words) [LEARN_##id] = words,
-static const char *const words[] = {LEARNS(LEARN)};
-#undef LEARN
+static const char *const words[] = {LEARNS(WORDS_SECOND)};
 
 static const char *calibration_bytes_text(char out[UNITS_TEXT], double n)
 {

@@ -196,11 +196,6 @@ static void change_text(const struct view_diff *v, char *out, size_t size, int64
     snprintf(out, size, "%s%s", change < 0 ? "-" : change > 0 ? "+" : "", text);
 }
 
-static enum terminal_style change_style(int64_t change)
-{
-    return change > 0 ? TERMINAL_RED : change < 0 ? TERMINAL_GREEN : TERMINAL_DIM;
-}
-
 static void path_text(const struct view_diff *v, int side, char *out, size_t size, const char *path)
 {
     const struct result_report *r = v->side[side].report;
@@ -311,7 +306,7 @@ static struct line *sum_line(const struct view_diff *v, struct grid *g, const st
     change_text(v, l->cell[0], LINE, change);
     diff_weight_text(v, l->cell[1], s->weight[0]);
     diff_weight_text(v, l->cell[2], s->weight[1]);
-    l->style[0] = change_style(change);
+    l->style[0] = change > 0 ? TERMINAL_RED : change < 0 ? TERMINAL_GREEN : TERMINAL_DIM;
     return l;
 }
 

@@ -1,6 +1,7 @@
 /* The origin of each number of an estimate. */
 #include <string.h>
 #include "analyzer/view/view_estimate_parts.h"
+#include "analyzer/base/text.h"
 
 /* "end of forward, optimizer step" */
 static void format_line_phases(const struct view_estimate *v, const struct estimate_line *line, char *out, size_t size)
@@ -23,11 +24,6 @@ static void print_explained_label(const struct view_estimate *v, const char *nam
     view_estimate_wrap(v, INDENTED + WIDTH, INDENTED + WIDTH, text);
 }
 
-static bool are_words_same(const char *a, const char *b)
-{
-    return strcmp(a ? a : "", b ? b : "") == 0;
-}
-
 static void print_explained_line(const struct view_estimate *v, const struct estimate_line *line, bool alone)
 {
     char size[UNITS_TEXT], range[VIEW_RANGE], phases[128], text[512];
@@ -48,7 +44,7 @@ void view_estimate_explain_wires(const struct view_estimate *v)
 
     for (size_t i = 0; i < w->n; i++) {
         const struct estimate_wire *r = &w->rows[i];
-        bool last = i + 1 == w->n || !are_words_same(r->source, w->rows[i + 1].source);
+        bool last = i + 1 == w->n || !text_is_same(r->source, w->rows[i + 1].source);
         snprintf(text, sizeof text, "%s, %s", r->name, estimate_wire_kind_word[r->kind]);
         fprintf(v->out, "%*s", 2 * INDENT, "");
         view_estimate_wrap(v, 2 * INDENT + 2, 2 * INDENT, text);
@@ -65,7 +61,7 @@ void view_estimate_explain_wires(const struct view_estimate *v)
 /* A reason is not repeated in the next line. */
 static void reason_of(const struct view_estimate *v, const struct estimate_line *line, const struct estimate_line *next)
 {
-    if (next && are_words_same(line->source, next->source) && are_words_same(line->why, next->why)) return;
+    if (next && text_is_same(line->source, next->source) && text_is_same(line->why, next->why)) return;
     print_explained_label(v, "source", line->source);
     print_explained_label(v, "range", line->why);
 }
@@ -84,12 +80,12 @@ void view_estimate_explain(const struct view_estimate *v)
     for (int part = 0; part < ESTIMATE_PARTS_N; part++) {
         const struct estimate_line *line = next_of(r, part, NULL);
         /* "weights: weights" is useless */
-        bool alone = line && are_words_same(line->name, estimate_part_title[part]);
+        bool alone = line && text_is_same(line->name, estimate_part_title[part]);
         if (line)
             fprintf(v->out, "\n  %s%s%s\n", terminal_style(&v->term, TERMINAL_BOLD), estimate_part_title[part],
                     terminal_style(&v->term, TERMINAL_PLAIN));
         for (; line; line = next_of(r, part, line)) {
-            print_explained_line(v, line, alone && are_words_same(line->name, estimate_part_title[part]));
+            print_explained_line(v, line, alone && text_is_same(line->name, estimate_part_title[part]));
             reason_of(v, line, next_of(r, part, line));
         }
     }

@@ -35,21 +35,6 @@ static int64_t most_live(const struct run *run, int layer)
     return most;
 }
 
-static void mean_text(char *out, int64_t bytes, uint64_t n)
-{
-    draw_bytes(out, n ? bytes / (int64_t)n : 0);
-}
-
-static void count_rate_text(char *out, const struct view_stats *x, uint64_t count)
-{
-    units_format_count(out, units_whole(x->report->duration_s > 0 ? (double)count / x->report->duration_s + 0.5 : 0));
-}
-
-static void step_text(char *out, const struct view_stats *x, uint64_t count)
-{
-    units_format_mean(out, (double)count / (double)x->steps / (double)x->report->steps_n);
-}
-
 /* A row of totals: a figure for each layer. */
 static void total_row(const struct view_stats *x, struct text_table *t, const char *name,
                       void (*figure)(char *, const struct view_stats *, const struct profile_statistics_layer *, int))
@@ -79,11 +64,13 @@ FIGURE(figure_kept, units_format_count(out, l->kept.count))
 FIGURE(figure_allocated, draw_bytes(out, l->allocated))
 FIGURE(figure_peak, draw_bytes(out, most_live(x->report->run, layer)))
 FIGURE(figure_end, draw_bytes(out, l->kept.bytes))
-FIGURE(figure_mean, mean_text(out, l->allocated, l->allocations))
+FIGURE(figure_mean, draw_bytes(out, l->allocations ? l->allocated / (int64_t)l->allocations : 0))
 FIGURE(figure_largest, snprintf(out, UNITS_TEXT, "%s%s", l->rows < l->allocations ? "≥ " : "", DRAW_BYTES(l->largest)))
 FIGURE(figure_life, *out = 0; if (l->frees) units_format_seconds(out, l->life_ns / (double)l->frees / 1e9))
-FIGURE(figure_rate, count_rate_text(out, x, l->allocations))
-FIGURE(figure_step, step_text(out, x, l->rows))
+FIGURE(figure_rate, units_format_count(out, units_whole(x->report->duration_s > 0
+                                                            ? (double)l->allocations / x->report->duration_s + 0.5
+                                                            : 0)))
+FIGURE(figure_step, units_format_mean(out, (double)l->rows / (double)x->steps / (double)x->report->steps_n))
 
 static void print_totals(const struct draw_text *t, const struct view_stats *x)
 {
@@ -261,11 +248,6 @@ static void print_tally_list(const struct draw_text *t, const struct view_stats 
     text_table_print(&table, &t->term, INDENT, t->out);
 }
 
-static bool has_categories(const struct profile_tally *categories)
-{
-    return categories->n > 1 || (categories->n == 1 && strcmp(categories->rows[0].name, "unknown") != 0);
-}
-
 void view_stats(const struct draw_text *t, const struct view_stats *x)
 {
     view_text_run(t);
@@ -279,7 +261,8 @@ void view_stats(const struct draw_text *t, const struct view_stats *x)
     print_spaces(t, x);
     print_sizes(t, x);
     if (!t->report->no_times && !t->report->no_history) print_lives(t, x);
-    if (has_categories(x->categories)) print_tally_list(t, x, x->categories, "All allocations", "category");
+    if (x->categories->n > 1 || (x->categories->n == 1 && strcmp(x->categories->rows[0].name, "unknown") != 0))
+        print_tally_list(t, x, x->categories, "All allocations", "category");
     profile_tally_sort(x->lines, TALLY_BY_OWN);
     print_tally_list(t, x, x->lines, "Most bytes", "line");
     profile_tally_sort(x->lines, TALLY_BY_COUNT);

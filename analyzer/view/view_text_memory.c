@@ -381,6 +381,18 @@ static const char *live_by_line(const struct draw_text *v, const char *what)
     return line;
 }
 
+/* What frameworks preallocated, next to a device's parts. */
+static void print_preallocations(const struct draw_text *v, uint32_t process, int device, bool only_in_advance)
+{
+    const struct result_report *r = v->report;
+    EACH_IN (p, r->preallocations) {
+        char line[512];
+        if (p->process != process || p->device != device || (only_in_advance && !p->in_advance)) continue;
+        terminal_clean(line, sizeof line, p->sentence, v->term.utf8);
+        draw_wrap(v, INDENT, "", "%s", line);
+    }
+}
+
 static void print_device_memory(const struct draw_text *v, const struct result_peak *p)
 {
     const struct result_report *r = v->report;
@@ -406,13 +418,13 @@ static void print_device_memory(const struct draw_text *v, const struct result_p
     if (chart && back) print_memory_legend(v);
     const struct result_oom_verdict *oom = view_oom_at_peak(v, t ? t : d);
     if (v->brief) {
-        if (!oom) view_text_preallocations(v, p->process, p->device, true);
+        if (!oom) print_preallocations(v, p->process, p->device, true);
         if (!oom || !oom->waterfall_n) print_by_line(v, t ? t : d, live_by_line(v, t ? ": tensors" : ""), v->top);
         return;
     }
     if (!oom) print_parts(v, p->process, p->device);
     if (!oom || oom->cause != RESULT_CAUSE_PREALLOCATION) /* it is in the verdict */
-        view_text_preallocations(v, p->process, p->device, false);
+        print_preallocations(v, p->process, p->device, false);
     if (t || d) view_text_allocator(v, p->process, p->device);
     if ((t || d) && !(oom && oom->waterfall_n)) print_categories(v, t ? t : d);
     if (t) print_by_line(v, t, live_by_line(v, ": tensors"), v->top);

@@ -61,9 +61,6 @@ static inline bool view_is_row_negligible(const struct draw_text *v, size_t row,
     return v->brief && row > 0 && bytes < largest / 1000;
 }
 
-/* What was preallocated or is kept in a pool, one line each (view_text_owner.c). */
-void view_text_preallocations(const struct draw_text *v, uint32_t process, int device, bool only_in_advance);
-
 /* "Never freed", "Live when the program died": the name of the list of the end (view_ending.c). */
 const char *view_end_words(const struct result_report *report);
 /* The same with what it means. */

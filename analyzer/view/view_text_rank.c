@@ -8,6 +8,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 #include "analyzer/base/sort.h"
+#include "analyzer/base/words.h"
 
 enum { ROWS = 16, WIDE = 100, NAME = 64 };
 
@@ -156,9 +157,7 @@ static void rank_figure_text(enum result_rank_figure figure, double value, char 
 
 static void print_spread(const struct draw_text *v)
 {
-#define WORD(s, k, w) [RESULT_RANK_##s] = w,
-    static const char *const words[] = {RESULT_RANK_FIGURES(WORD)};
-#undef WORD
+    static const char *const words[] = {RESULT_RANK_FIGURES(WORDS_SECOND)};
     struct text_table t = {.head = {"", "least", "", "median", "most", ""},
                            .left = {true, false, true, false, false, true}};
 

@@ -173,11 +173,9 @@ static void print_nothing_found(const struct viewing *v, const struct profile_re
 /* Of a moment after the end of all processes: the end. */
 static int64_t moment_in_run(const struct viewing *v, int64_t at_ns)
 {
-    size_t n;
-    const struct run_process *all = run_processes(v->run, &n);
     int64_t end = 0;
 
-    for (size_t i = 0; i < n; i++) end = all[i].end_ns > end ? all[i].end_ns : end;
+    RUN_EACH (all, run_processes, v->run) end = all->end_ns > end ? all->end_ns : end;
     if (at_ns <= end) return at_ns;
     complain("%s: the recording ends after %s; its end is shown", v->who, UNITS_SECONDS((double)end / 1e9));
     return end;
