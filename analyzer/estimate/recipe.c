@@ -303,8 +303,6 @@ static void put_adapter(struct estimate_recipe *r, const struct estimate_recipe_
     if (!adapter) {
         if (*recipe_text_of(s->adapter) && !is_recipe_word(s->adapter, "full") && !is_recipe_word(s->adapter, "none"))
             estimate_recipe_leave_out(r, "adapter=%s", recipe_text_of(s->adapter));
-        if (!s->adapter && s->rank > 0)
-            estimate_recipe_leave_out(r, "the rank of adapters: no key states that there are any");
         return;
     }
     const bool blocks = strstr(adapter, "oft"), prompts = adapter[0] == 'p', factors = strcmp(adapter, "ia3") == 0;
@@ -598,10 +596,8 @@ static void put_serving(struct estimate_recipe *r, const struct estimate_recipe_
 static void put_litgpt(struct estimate_recipe *r, const struct estimate_recipe_values *s, int64_t gpus)
 {
     estimate_recipe_add(r, "--runtime=litgpt");
-    if (gpus <= 1) r->traits &= ~(unsigned)RECIPE_SHARDS;
-    if (gpus > 1 && is_written_for(r, "litgpt's")) return;
-    if (gpus > 1) r->traits |= RECIPE_REMADE;
-    if (*s->targets && gpus > 1) r->traits |= RECIPE_FSDP2;
+    if (gpus > 1) r->traits |= RECIPE_SHARDS | (*s->targets ? RECIPE_FSDP2 : 0);
+    if (gpus > 1 && !is_written_for(r, "litgpt's")) r->traits |= RECIPE_REMADE;
     put_served_weights(r, recipe_text_of(s->quantization));
     if (s->quantization) estimate_recipe_add(r, "--bitsandbytes=0.42");
 }
@@ -719,7 +715,7 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
                  "lists them); "
                  "give a model's config.json with --model",
                  command, paths[0]);
-    const bool known = all && *r->tools;
+    const bool known = all && *r->tools, ranked = values->rank > 0;
     for (size_t i = 0; i < g->n && known && !is_inference(values); i++)
         estimate_recipe_fill(values, estimate_recipe_tool(g->roots[i]), g->kept);
     if (gpus && gpus <= INT64_MAX) values->gpus = (int64_t)gpus;
@@ -728,6 +724,8 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
         values->zero = estimate_recipe_stage_named(recipe_text_of(values->distribution));
     const char *each = strchr(recipe_text_of(values->accelerators), ':');
     if (each && values->devices <= 0) values->devices = strtoll(each + 1, NULL, 10);
+    if (ranked && !values->adapter && !recipe_adapter_of(values))
+        estimate_recipe_leave_out(r, "the rank of adapters: no key states that there are any");
     if (known) settle_recipe(r, values, model_given);
     for (size_t i = 0; i < g->n; i++) json_decref(g->roots[i]);
     json_decref(g->kept);
