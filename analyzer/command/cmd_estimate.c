@@ -41,8 +41,10 @@ const struct command_text command_text_estimate = {
         OPTION_ROW(
             LIST, "config", 0, config, "FILE",
             "options from the configuration of axolotl, torchtune, LLaMA-Factory, TRL, accelerate, DeepSpeed, "
-            "torchtitan, Megatron-LM, ms-swift, verl, OpenRLHF, NeMo or vLLM, or from a script in Python; several "
-            "separated by commas; other options override it"),
+            "torchtitan, Megatron-LM, ms-swift, verl, OpenRLHF, NeMo, oumi, AutoTrain, litgpt, Lightning, nanoGPT, "
+            "timm, "
+            "diffusers, sd-scripts, ai-toolkit or vLLM, or from a script in Python; several separated by commas; other "
+            "options override it"),
         OPTION_ROW(FLAG, "models", 0, models, NULL, "list the models that have a name"),
         PLAN_SHAPE_OPTIONS(struct settings, plan), OPTIONS_HEADING("Training"),
         ESTIMATE_TRAINING_OPTIONS(struct settings, plan.model), PLAN_TRAINING_OPTIONS(struct settings, plan),
