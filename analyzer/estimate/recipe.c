@@ -710,7 +710,11 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
     estimate_recipe_clear(values);
     for (size_t i = 0; i < n && all; i++) all = read_recipe_file(g, paths[i], r);
     if (all) read_named_file(g, paths[0], r);
-    if (all && !*r->tools)
+    const char *other = all && g->n == 1 ? json_string_value(json_object_get(g->roots[0], "config_file")) : NULL;
+    if (all && !*r->tools && other)
+        complain("%s: --config: '%s' starts a program whose configuration is '%s', which is not there; give that file",
+                 command, paths[0], other);
+    else if (all && !*r->tools)
         complain("%s: --config: '%s' is not the configuration of a tool that gpuspy knows ('gpuspy help estimate' "
                  "lists them); "
                  "give a model's config.json with --model",

@@ -1115,10 +1115,31 @@ def test_tools_beside_those_of_language_models(tmp_path, name, text, tool, optio
     assert read["tools"] == tool and " ".join(read["options"]) == options and read["not_considered"] == unused
 
 
+def test_the_file_that_a_script_names(tmp_path):
+    """Its keys count where the command does not state others; a missing one is named."""
+    (tmp_path / "run.sh").write_text("CUDA_VISIBLE_DEVICES=0 llamafactory-cli train my/sft.yaml lora_rank=32\n")
+    done = gpuspy(tmp_path, "--config", "run.sh")
+    assert done.returncode == 3 and "starts a program whose configuration is 'my/sft.yaml', which is not there; give that file" in done.stderr
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my/sft.yaml").write_text("model_name_or_path: gpt2\nstage: sft\nfinetuning_type: lora\nlora_rank: 8\ncutoff_len: 512\n")
+    assert {"--model=gpt2", "--lora-rank=32", "--seq=512"} <= set(read_as(tmp_path, "--config", "run.sh")[1]["options"])
+    (tmp_path / "zero.sh").write_text("accelerate launch --config_file a/zero3_offload.yaml sft.py --model-name gpt2 --per-device-train-batch-size 2 --lora-rank 4\n")
+    read = read_as(tmp_path, "--config", "zero.sh")[1]
+    assert {"--model=gpt2", "--batch=2", "--sharding=zero3", "--offload=all"} <= set(read["options"])
+    assert "the rank of adapters: no key states that there are any" in read["not_considered"]
+
+
+def test_a_script_that_turns_checkpointing_on(tmp_path):
+    (tmp_path / "train.py").write_text(PLAIN.replace("gradient_checkpointing=False", "") + "model.gradient_checkpointing_enable()\n")
+    assert "--checkpointing=full" in read_as(tmp_path, "--config", "train.py")[1]["options"]
+
+
 @pytest.mark.parametrize("name, text, what", [
     ("a.sh", "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp-size 4 --mem-fraction-static 0.7\n", "a command of SGLang"),
     ("a.yaml", "model-path: Qwen/Qwen3-8B\ntensor-parallel-size: 2\nmem-fraction-static: 0.8\n", "a configuration of SGLang"),
     ("a.sh", "accelerate launch train_controlnet.py --pretrained_model_name_or_path=x --resolution=512 --train_batch_size=4\n", "a training of a ControlNet"),
+    ("a.sh", "ollama run llama3.1:70b\n", "a command of Ollama"), ("a.yaml", "llm_backbone: x\ntraining: {batch_size: 2}\n", "a configuration of H2O LLM Studio"),
+    ("a.json", json.dumps({"--model_family": "flux", "--train_batch_size": 1}), "a configuration of SimpleTuner"),
     ("a.sh", "llama-server -m model.gguf -c 8192 -ngl 99\n", "a command of llama.cpp"),
     ("a.yaml", "_BASE_: base.yaml\nMODEL: {MASK_ON: true}\nSOLVER: {IMS_PER_BATCH: 16}\n", "a configuration of detectron2"),
     ("a.py", "_base_ = ['a.py']\ntrain_dataloader = dict(batch_size=2)\n", "a configuration of OpenMMLab"),
