@@ -370,6 +370,21 @@ static void note_preference(struct estimate_recipe *r, const struct estimate_rec
         estimate_recipe_leave_out(r, "the reference model of %s", name);
 }
 
+/* The number of all GPUs; 0: not stated. */
+static int64_t recipe_gpus(const struct estimate_recipe_values *s)
+{
+    const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
+
+    if (s->gpus > 0) return s->gpus;
+    if (s->devices > 0 && s->devices < 1 << 20 && s->nodes < 1 << 20) { /* a template's one node can be too few */
+        const int64_t n = s->devices * count_or_one(s->nodes);
+        return divided < 1 << 20 && n % divided == 0 && n >= count_or_one(s->ep) * count_or_one(s->pp) ? n : 0;
+    }
+    if (s->shards > 1 && s->shards < 1 << 20 && divided < 1 << 20 && s->replicas < 1 << 20)
+        return s->shards * divided * count_or_one(s->replicas);
+    return 0;
+}
+
 static void put_batches(struct estimate_recipe *r, const struct estimate_recipe_values *s, int64_t data_parallel)
 {
     int64_t batch = s->batch, passes = s->accumulation;
@@ -386,6 +401,9 @@ static void put_batches(struct estimate_recipe *r, const struct estimate_recipe_
     }
     if (passes <= 0 && s->global_batch > 0 && batch > 0 && data_parallel > 0)
         passes = s->global_batch / batch / data_parallel;
+    const int64_t at_least = count_or_one(batch) * count_or_one(recipe_gpus(s));
+    if (is_written_for(r, "ms-swift on TRL") && passes <= 0) /* a step has 16 samples */
+        passes = at_least < 16 ? (16 + at_least - 1) / at_least : 1;
     if (has_pairs(r, s) && batch < INT64_MAX / 2) batch = count_or_one(batch) * 2;
     if (batch > 0) estimate_recipe_add(r, "--batch=%" PRId64, batch);
     if (passes > 1) estimate_recipe_add(r, "--accumulation=%" PRId64, passes);
@@ -478,21 +496,6 @@ static void put_denoiser(struct estimate_recipe *r, const struct estimate_recipe
     if (s->text_trained > 0 && !away)
         estimate_recipe_leave_out(r, "the text encoders' %s, which are trained too", adapters ? "adapters" : "weights");
     if (s->swapped > 0) estimate_recipe_leave_out(r, "blocks_to_swap=%" PRId64, s->swapped);
-}
-
-/* The number of all GPUs; 0: not stated. */
-static int64_t recipe_gpus(const struct estimate_recipe_values *s)
-{
-    const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
-
-    if (s->gpus > 0) return s->gpus;
-    if (s->devices > 0 && s->devices < 1 << 20 && s->nodes < 1 << 20) { /* a template's one node can be too few */
-        const int64_t n = s->devices * count_or_one(s->nodes);
-        return divided < 1 << 20 && n % divided == 0 && n >= count_or_one(s->ep) * count_or_one(s->pp) ? n : 0;
-    }
-    if (s->shards > 1 && s->shards < 1 << 20 && divided < 1 << 20 && s->replicas < 1 << 20)
-        return s->shards * divided * count_or_one(s->replicas);
-    return 0;
 }
 
 /* Replicas of a sharded model, each of more than one GPU (else they are those of DDP): each GPU has what it has in one
@@ -686,7 +689,8 @@ static bool read_recipe_file(struct reading *g, const char *path, struct estimat
 static void read_named_file(struct reading *g, const char *from, struct estimate_recipe *r)
 {
     const char *name = recipe_text_of(g->values.deepspeed);
-    json_t *root = *name && g->values.zero < 0 ? estimate_recipe_load_named(from, name) : NULL;
+    const bool own = !strchr(name, '.') && !strchr(name, '/'); /* one that comes with ms-swift: "zero3_offload" */
+    json_t *root = *name && !own && g->values.zero < 0 ? estimate_recipe_load_named(from, name) : NULL;
 
     if (root) {
         add_tool(r, estimate_recipe_tool(root));
@@ -695,7 +699,9 @@ static void read_named_file(struct reading *g, const char *from, struct estimate
     } else if (*name && g->values.zero < 0) {
         g->values.zero = estimate_recipe_stage_named(name);
         if (strstr(name, "offload")) g->values.offload_optimizer = g->values.offload_param = json_true();
-        estimate_recipe_leave_out(r, "%s, which was not found: its stage and offloading are taken from its name", name);
+        if (!own)
+            estimate_recipe_leave_out(r, "%s, which was not found: its stage and offloading are taken from its name",
+                                      name);
     }
 }
 

@@ -694,7 +694,6 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     char *text = read_recipe_text(path, &n, why, why_size);
     unsigned left = VALUES_MAX;
     json_t *root = NULL;
-    const char *swift = NULL;
     bool verl = false;
     json_error_t error;
 
@@ -716,13 +715,11 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     else if (text_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text)) {
         verl = strstr(text, "verl.trainer") && strstr(text, "sft_trainer");
         estimate_recipe_add_up(text);
-        swift = estimate_recipe_swift_command(text);
         root = read_arguments(text);
     } else
         root = read_yaml(text, n, why, why_size);
     follow_references(root, root, &left);
     if (json_is_object(root)) add_named_file(root, path);
-    if (json_is_object(root)) estimate_recipe_fill_swift(root, swift);
     if (json_is_object(root)) estimate_recipe_fill_verl(root, verl);
     if (json_is_object(root) && !estimate_recipe_tool(root) && !keep_served_model(root)) lift_arguments(root);
     if (root && !json_is_object(root)) {

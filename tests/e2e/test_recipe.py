@@ -751,6 +751,8 @@ megatron sft --model Qwen/Qwen3-32B --tensor_model_parallel_size 8 --sequence_pa
      "--gpus=8 --sequence-parallel --sharding=zero1", []),
     (MEGATRON_SWIFT, "--tuner_type lora --optimizer_cpu_offload true", "--runtime=megatron --precision=bf16 --adapter=lora --lora-rank=8 --lora-dropout=0.05 "
      "--batch=1 --accumulation=16 --seq=8192 --checkpointing=full --fused-loss --tp=8 --gpus=8 --sequence-parallel --sharding=zero1 --offload=optimizer", []),
+    (MEGATRON_SWIFT, "--rlhf_type dpo", "--runtime=megatron --precision=bf16 --master-weights --batch=2 --accumulation=16 --seq=8192 --checkpointing=full --fused-loss --tp=8 "
+     "--gpus=8 --sequence-parallel --sharding=zero1", ["the reference model of dpo"]),
     (MEGATRON_SWIFT.replace("32B", "30B-A3B").replace("size 8", "size 4"), "--expert_model_parallel_size 4 --optimizer dist_muon", "--runtime=megatron --precision=bf16 "
      "--master-weights --optimizer=muon --batch=1 --accumulation=8 --seq=8192 --checkpointing=full --fused-loss --tp=4 --ep=4 --expert-tp=1 --gpus=8 "
      "--sequence-parallel --sharding=zero1", []),
@@ -849,7 +851,7 @@ SAMPLES = "--checkpointing=full --drop-outputs --no-cache --fused-loss "
     (VERL, "+actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full",
      "--runtime=megatron --precision=bf16 --master-weights --optimizer=adamw --batch=4 --accumulation=40 --seq=8192 --varying-lengths --checkpointing=full --drop-outputs "
      "--fused-loss --tp=2 --gpus=16 --sequence-parallel --sharding=zero1", ["ref_model", "rollout.gpu_memory_utilization=0.6"]),
-    (VERL_SFT, "", ACTOR + "--batch=8 --seq=1024 --varying-lengths " + SAMPLES + "--cp=2 --gpus=4 --sharding=fsdp2", []),
+    (VERL_SFT, "optim.lr=1e-5", ACTOR + "--batch=8 --seq=1024 --varying-lengths " + SAMPLES + "--cp=2 --gpus=4 --sharding=fsdp2", []),
     (OPENRLHF, "--model.gradient_checkpointing_enable --ds.adam_offload", "--precision=bf16 --master-weights --batch=2 --seq=2048 --checkpointing=full "
      "--sharding=zero3 --offload=optimizer", ["the number of GPUs, which the file does not state: add --gpus N"]),
     (OPENRLHF, "--ds.lora.rank 64", "--precision=bf16 --adapter=lora --lora-rank=64 --batch=2 --seq=2048 --sharding=zero3",
@@ -870,6 +872,9 @@ def test_the_scripts_of_verl_and_openrlhf(tmp_path, text, more, options, unused)
      ["actor_rollout_ref.model.enable_activation_offload", "actor_rollout_ref.model.use_fused_kernels", "actor_rollout_ref.actor.fsdp_config.fsdp_size=4"]),
     ("actor_rollout_ref.model.use_remove_padding=True actor_rollout_ref.actor.optim.lr=1e-6 actor_rollout_ref.actor.fsdp_config.optimizer_offload=True "
      "actor_rollout_ref.actor.fsdp_config.fsdp_size=-1 actor_rollout_ref.ref.fsdp_config.param_offload=True actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32", [], []),
+    ("actor_rollout_ref.actor.megatron.sequence_parallel=False +actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload=True "
+     "+actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction=1", ["--offload=optimizer"],
+     ["actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction=1"]),
     ("actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=4 +actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_first_pipeline_stage=9 "
      "actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_last_pipeline_stage=1 actor_rollout_ref.actor.megatron.sequence_parallel=False "
      "+actor_rollout_ref.actor.megatron.override_transformer_config.attention_backend=fused", ["--pp=4", "--first-stage-layers=9", "--last-stage-layers=1"], []),
