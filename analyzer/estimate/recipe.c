@@ -699,7 +699,7 @@ static void read_named_file(struct reading *g, const char *from, struct estimate
     } else if (*name && g->values.zero < 0) {
         g->values.zero = estimate_recipe_stage_named(name);
         if (strstr(name, "offload")) g->values.offload_optimizer = g->values.offload_param = json_true();
-        if (!own)
+        if (!own || g->values.zero < 0)
             estimate_recipe_leave_out(r, "%s, which was not found: its stage and offloading are taken from its name",
                                       name);
     }
