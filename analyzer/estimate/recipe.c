@@ -43,14 +43,15 @@ static void put_model_name(struct estimate_recipe *r, const char *name, bool qua
         if (dashes) *dashes = '/';
         name = cached;
     }
+    char file[PATH_PARTS];
     const char *slash = strrchr(name, '/'), *weights;
     size_t kept = strlen(name);
 
     /* a checkpoint of one file, which is usually elsewhere, has the model's name */
     if (has_trait(r, RECIPE_DENOISER) && (text_ends_with(name, ".safetensors") || text_ends_with(name, ".ckpt"))) {
-        snprintf(cached, sizeof cached, "%s", slash ? slash + 1 : name);
-        *strrchr(cached, '.') = 0;
-        name = cached;
+        slash = slash ? slash + 1 : name;
+        snprintf(file, sizeof file, "%.*s", (int)(strrchr(slash, '.') - slash), slash);
+        name = file;
     }
     if (quantized && estimate_recipe_stored(name, &kept, &weights)) {
         estimate_recipe_add(r, "--model=%.*s", (int)kept, name);
@@ -729,7 +730,10 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
     for (size_t i = 0; i < g->n && known && !is_inference(values); i++)
         estimate_recipe_fill(values, estimate_recipe_tool(g->roots[i]), g->kept);
     if (gpus && gpus <= INT64_MAX) values->gpus = (int64_t)gpus;
-    if ((is_written_for(r, "OpenRLHF") || is_written_for(r, "verl")) && values->rank > 0) values->lora = 1;
+    const bool has_adapters =
+        is_written_for(r, "OpenRLHF") || is_written_for(r, "verl") ||
+        (is_written_for(r, "Transformers") && values->lora < 0 && ranked); /* FastChat's train_lora.py */
+    if (has_adapters && values->rank > 0) values->lora = 1;
     if (values->zero < 0 && value_has_word(values->distribution, "deepspeed_stage"))
         values->zero = estimate_recipe_stage_named(recipe_text_of(values->distribution));
     const char *each = strchr(recipe_text_of(values->accelerators), ':');

@@ -81,6 +81,12 @@ static const json_t *recipe_value_at(const json_t *root, const char *path)
 static bool has_mark(const json_t *root, const char *mark)
 {
     char key[PATH_PARTS];
+    const char *both = strchr(mark, '&');
+
+    if (both) {
+        snprintf(key, sizeof key, "%.*s", (int)(both - mark), mark);
+        return recipe_value_at(root, key) && recipe_value_at(root, both + 1);
+    }
     const char *equals = *mark == '$' ? NULL : strchr(mark, '=');
 
     if (!equals) return *mark == '$' ? json_object_get(root, mark) != NULL : recipe_value_at(root, mark) != NULL;

@@ -708,6 +708,10 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
             root = read_notebook(code);
             free(code);
         }
+    } else if (text_ends_with(path, ".py") && strstr(text, "subprocess") && strstr(text, "\"--")) {
+        for (char *c = text; *c; c++) /* a command in a list: ["accelerate", "launch", "--network_dim=32"] */
+            if (strchr("\"[],", *c) && !(*c == ',' && isdigit((unsigned char)c[1]))) *c = ' ';
+        root = read_arguments(text);
     } else if (text_ends_with(path, ".py")) {
         root = estimate_recipe_read_python(text);
     } else if (text_ends_with(path, ".toml"))

@@ -1082,6 +1082,15 @@ SDXL = "--model=stabilityai/stable-diffusion-xl-base-1.0 "
      "--resident=vae", []),
     ("a.sh", KOHYA.replace("SCRIPT", "train_network.py").replace("mine", "v1-5-pruned").replace("v1-5-pruned", "stable-diffusion-v1-5").replace("MORE", "--network_train_unet_only"),
      "sd-scripts", "--model=stable-diffusion-v1-5 --precision=bf16 --optimizer=adamw8bit --adapter=lora --lora-rank=16 --batch=1 --attention=eager --image=768 --resident=text", []),
+    ("a.py", 'import subprocess\nsubprocess.run([\n    "accelerate", "launch",\n    "./sdxl_train_network.py",\n    "--network_module=networks.lora",\n    "--resolution=1024,1024",\n'
+     '    "--train_batch_size=1", "--mixed_precision=bf16", "--xformers", "--network_train_unet_only",\n])\n', "sd-scripts for SDXL",
+     "--model=sdxl --precision=bf16 --optimizer=adamw --adapter=lora --lora-rank=4 --batch=1 --image=1024 --resident=all", []),
+    ("a.sh", "deepspeed --num_gpus 2 fastchat/train/train_lora.py --lora_r 8 --lora_dropout 0.05 --model_name_or_path gpt2 --fp16 True --per_device_train_batch_size 14 "
+     "--model_max_length 512\n", "Transformers", "--model=gpt2 --precision=fp16 --optimizer=adamw --adapter=lora --lora-rank=8 --lora-dropout=0.05 --batch=14 --seq=512 "
+     "--drop-outputs --gpus=2", []),
+    ("a.yaml", "model_name_or_path: Qwen/Qwen3-30B-A3B\nstage: sft\nfinetuning_type: full\ncutoff_len: 4096\nper_device_train_batch_size: 1\nbf16: true\ntensor_model_parallel_size: 1\n"
+     "pipeline_model_parallel_size: 4\nuse_distributed_optimizer: true\nrecompute_granularity: full\nnproc_per_node: 8\n", "LLaMA-Factory on Megatron-LM",
+     "--model=Qwen/Qwen3-30B-A3B --runtime=megatron --precision=bf16 --master-weights --batch=1 --seq=4096 --varying-lengths --checkpointing=full --pp=4 --gpus=8 --sharding=zero1", []),
     ("a.yaml", AI_TOOLKIT, "ai-toolkit", "--model=black-forest-labs/FLUX.1-dev --precision=bf16 --optimizer=adamw8bit --adapter=lora --lora-rank=16 --batch=1 --accumulation=2 "
      "--checkpointing=full --image=1024 --resident=text --weights=fp8 --text-weights=fp8", []),
     ("a.yml", AUTOTRAIN, "AutoTrain of LLMs", "--model=HuggingFaceTB/SmolLM2-1.7B-Instruct --precision=bf16 --optimizer=adamw --adapter=qlora --weights=nf4 --lora-rank=16 "
