@@ -134,10 +134,24 @@ static bool take_text(const struct value *v)
     return true;
 }
 
+/* What to type instead of another tool's option, or its "option=value", spelt with dashes or underscores; NULL: it is
+ * not known. */
+static const char *meaning_of(const struct command_example *synonyms, char *typed)
+{
+    for (char *c = typed; *c; c++) *c = *c == '_' ? '-' : *c;
+    while (synonyms && synonyms->line && !options_is_word(typed, synonyms->line)) synonyms++;
+    return synonyms ? synonyms->meaning : NULL;
+}
+
 static bool unknown_word(const struct value *v, const char *word)
 {
-    char near[WORD_MAX + 1], hint[WORD_MAX + 24] = "", known[1024];
+    char near[WORD_MAX + 1], hint[WORD_MAX + 24] = "", known[1024], typed[2 * WORD_MAX];
 
+    snprintf(typed, sizeof typed, "%s=%s", v->row->name, word);
+    const char *const meaning = meaning_of(v->command->text->synonyms, typed);
+    if (meaning)
+        return complain_with(false, "%s: --%s: '%s' is unknown; did you mean '%s'?", v->command->name, v->row->name,
+                             word, meaning);
     if (options_nearest(word, v->row->words, near, sizeof near))
         snprintf(hint, sizeof hint, "did you mean '%s'? ", near);
     options_list(v->row->words, known, sizeof known);
@@ -304,14 +318,6 @@ static void list_commands_with(const struct command *self, const char *name, siz
     for (const struct command *const *c = self->all; c && *c && at < size; c++)
         if (length && option_row_of(*c, name, length, 0))
             at += (size_t)snprintf(out + at, size - at, "%sgpuspy %s", at ? ", " : "", (*c)->name);
-}
-
-/* What to type instead of another tool's option, spelt with dashes or underscores; NULL: it is not known. */
-static const char *meaning_of(const struct command_example *synonyms, char *typed)
-{
-    for (char *c = typed; *c; c++) *c = *c == '_' ? '-' : *c;
-    while (synonyms && synonyms->line && !options_is_word(typed, synonyms->line)) synonyms++;
-    return synonyms ? synonyms->meaning : NULL;
 }
 
 static int reject_unknown_option(const struct line *l, const char *word, const char *name, size_t length)

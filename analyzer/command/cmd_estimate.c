@@ -16,11 +16,13 @@
 #include "analyzer/command/commands.h"
 #include "analyzer/estimate/answer.h"
 #include "analyzer/estimate/calibration.h"
+#include "analyzer/estimate/gpu.h"
 #include "analyzer/estimate/plan_settings.h"
 #include "analyzer/estimate/recipe.h"
 #include "analyzer/export/export_estimate.h"
 #include "analyzer/export/export_list.h"
 #include "analyzer/json/json_estimate.h"
+#include "analyzer/model/model.h"
 #include "analyzer/page/view_estimate_html.h"
 #include "analyzer/view/display.h"
 #include "analyzer/view/view_estimate.h"
@@ -39,8 +41,10 @@ const struct command_text command_text_estimate = {
         OPTION_ROW(
             LIST, "config", 0, config, "FILE",
             "options from the configuration of axolotl, torchtune, LLaMA-Factory, TRL, accelerate, DeepSpeed, "
-            "torchtitan, Megatron-LM, ms-swift, verl, OpenRLHF, NeMo or vLLM, or from a script in Python; several "
-            "separated by commas; other options override it"),
+            "torchtitan, Megatron-LM, ms-swift, verl, OpenRLHF, NeMo, oumi, AutoTrain, litgpt, Lightning, nanoGPT, "
+            "timm, "
+            "diffusers, sd-scripts, ai-toolkit or vLLM, or from a script in Python; several separated by commas; other "
+            "options override it"),
         OPTION_ROW(FLAG, "models", 0, models, NULL, "list the models that have a name"),
         PLAN_SHAPE_OPTIONS(struct settings, plan), OPTIONS_HEADING("Training"),
         ESTIMATE_TRAINING_OPTIONS(struct settings, plan.model), PLAN_TRAINING_OPTIONS(struct settings, plan),
@@ -86,11 +90,14 @@ const struct command_text command_text_estimate = {
         {"gpuspy estimate --gpus", "the GPUs that gpuspy knows"}),
     .synonyms = COMMAND_EXAMPLES(
         {"lora", "--adapter lora"}, {"qlora|use-qlora", "--adapter qlora"}, {"r|rank|lora-r", "--lora-rank"},
-        {"4bit|load-in-4bit|bnb-4bit|nf4", "--weights nf4"}, {"8bit|load-in-8bit|int8", "--weights int8"},
+        {"4bit|load-in-4bit|bnb|bnb-4bit|nf4", "--weights nf4"}, {"8bit|load-in-8bit|int8", "--weights int8"},
         {"quantize|quantization|quant|q", "--weights"}, {"fp32|float32", "--precision fp32"},
         {"fp16|float16|half", "--precision fp16|amp-fp16"}, {"bf16|bfloat16", "--precision bf16|amp-bf16"},
         {"dtype|torch-dtype|mixed-precision|amp", "--precision"}, {"fp8", "--precision fp8"},
-        {"batch-size|bs|b|per-device-train-batch-size|micro-batch-size|micro-batch|mbs|train-batch-size", "--batch"},
+        {"batch-size|bs|b|per-device-train-batch-size|micro-batch-size|micro-batch|mbs|train-batch-size|concurrency|"
+         "users|"
+         "requests",
+         "--batch"},
         {"seq-len|seqlen|seq-length|max-seq-length|max-seq-len|sequence-length|max-length|max-model-len|ctx|tokens|"
          "context-length|max-position-embeddings|cutoff-len|block-length",
          "--seq"},
@@ -98,7 +105,10 @@ const struct command_text command_text_estimate = {
         {"gradient-accumulation-steps|grad-accum|gradient-accumulation|grad-accumulation", "--accumulation"},
         {"optim|optimiser", "--optimizer"}, {"deepspeed|zero|zero-stage|zero3|stage", "--sharding zero1|zero2|zero3"},
         {"fsdp|fsdp2", "--sharding fsdp|fsdp2"},
-        {"world-size|nproc-per-node|num-gpus|ngpus|ngpu|n-gpus|num-processes|devices", "--gpus"},
+        {"world-size|nproc-per-node|num-gpus|ngpus|ngpu|n-gpus|num-processes|devices|dp|dp-size|data-parallel-size|"
+         "nodes|"
+         "num-nodes|nnodes",
+         "--gpus"},
         {"tensor-parallel-size|tensor-model-parallel-size|tensor-parallel", "--tp"},
         {"pipeline-parallel-size|pipeline-model-parallel-size|pipeline-parallel", "--pp"},
         {"context-parallel-size", "--cp"}, {"expert-parallel-size|expert-model-parallel-size", "--ep"},
@@ -106,7 +116,16 @@ const struct command_text command_text_estimate = {
         {"model-name|model-name-or-path|model-id|name", "--model"}, {"parameters|param|num-params|size", "--params"},
         {"vram|gpu-memory|gpu-mem|mem", "--memory"}, {"compile|torch-compile|liger|use-liger-kernel", "--fused-layers"},
         {"flash-attention|flash-attn|flash", "--attention flash"}, {"resolution|height|image-size", "--image"},
-        {"vllm-serve|sglang", "--serve"}, {"inference-only|infer|eval", "--inference"}),
+        {"vllm-serve|sglang", "--serve"}, {"inference-only|infer|eval", "--inference"},
+        {"train|training|finetune|fine-tune|full-finetune|sft", "--adapter none"},
+        {"precision=bf16-mixed|precision=mixed-bf16", "--precision amp-bf16"},
+        {"precision=16-mixed|precision=fp16-mixed|precision=16", "--precision amp-fp16"},
+        {"precision=mixed", "--precision amp"}, {"precision=int8|precision=8bit|precision=8", "--weights int8"},
+        {"precision=int4|precision=4bit|precision=nf4|precision=4", "--weights nf4"},
+        {"checkpointing=true|checkpointing=yes|checkpointing=on", "--checkpointing full"},
+        {"serve=sglang|serve=tgi|serve=ollama|serve=llama.cpp|serve=trtllm", "--inference"},
+        {"solve=max-batch|solve=batch-size", "--solve batch"},
+        {"solve=max-seq|solve=context|solve=max-context|solve=ctx|solve=length", "--solve seq"}),
 };
 
 static bool print_estimate_json(json_t *root)
@@ -299,19 +318,46 @@ int command_estimate(const struct command *self, int argc, char **argv)
     return run_estimate(self, argc, argv, NULL);
 }
 
-static int reject_operand(const char *word)
+/* "--model llama 3 8b", "--gpu a100 80gb": the last name of the option and the words after it are one name. */
+static bool continues_a_name(const struct plan_settings *s, int n, char **words, char *out, size_t size)
 {
-    uint64_t n;
-    char why[UNITS_WHY];
+    char name[128];
+    size_t at = 0;
+
+    for (int i = 0; i < n && at < sizeof name; i++)
+        at += (size_t)snprintf(name + at, sizeof name - at, "-%s", words[i]);
+    if (s->gpu.n) {
+        snprintf(out, size, "--gpu %.*s%s", s->gpu.item[s->gpu.n - 1].length, s->gpu.item[s->gpu.n - 1].text, name);
+        if (estimate_gpu_find(out + strlen("--gpu "))) return true;
+    }
+    snprintf(out, size, "--model %s%s", s->model.model ? s->model.model : "", name);
+    return s->model.model && model_words(out + strlen("--model ")) > 0;
+}
+
+static int reject_operand(const struct plan_settings *s, int n, char **words)
+{
+    const char *word = words[0], *option = plan_settings_model_given(s) ? NULL : "--model";
+    uint64_t number;
+    char why[UNITS_WHY], name[256];
 
     if (input_is_recording(word))
         return complain_with(EXIT_USAGE, "estimate: '%s' is a recording; type: gpuspy report %s", word, word);
-    return complain_with(
-        EXIT_USAGE, "estimate: '%s' is unexpected; did you mean --%s %s?", word,
-        units_parse_count(word, &n, why)                                                                 ? "params"
-        : text_ends_with(word, ".yml") || text_ends_with(word, ".yaml") || text_ends_with(word, ".toml") ? "config"
-                                                                                                         : "model",
-        word);
+    if (continues_a_name(s, n, words, name, sizeof name))
+        return complain_with(EXIT_USAGE, "estimate: '%s' is unexpected; did you mean %s?", word, name);
+    if (text_ends_with(word, ".yml") || text_ends_with(word, ".yaml") || text_ends_with(word, ".toml") ||
+        text_ends_with(word, ".sh") || text_ends_with(word, ".ipynb"))
+        option = "--config";
+    else if (estimate_gpu_find(word))
+        option = "--gpu";
+    else if (units_parse_bytes(word, &number, why) && strpbrk(word, "bB") && strlen(word) > 2 &&
+             strpbrk(word, "kKmMgGtT"))
+        option = "--memory";
+    else if (units_parse_count(word, &number, why))
+        option = "--params";
+    if (!option)
+        return complain_with(EXIT_USAGE,
+                             "estimate: '%s' is unexpected; each value follows an option, such as --gpu NAME", word);
+    return complain_with(EXIT_USAGE, "estimate: '%s' is unexpected; did you mean %s %s?", word, option, word);
 }
 
 static int run_estimate(const struct command *self, int argc, char **argv, const struct estimate_recipe *recipe)
@@ -321,7 +367,7 @@ static int run_estimate(const struct command *self, int argc, char **argv, const
 
     if (operands < 0) return operands == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (s.config.n && !recipe && !operands) return estimate_recipe(self, &s, argc, argv);
-    if (operands > 0) return reject_operand(argv[0]);
+    if (operands > 0) return reject_operand(&s.plan, operands, argv);
     if (s.json + s.csv + (s.html != NULL) > 1) {
         return complain_with(EXIT_USAGE, "estimate: give %s or %s, not both", s.json ? "--json" : "--csv",
                              s.json && s.csv ? "--csv" : "--html");
@@ -337,6 +383,10 @@ static int run_estimate(const struct command *self, int argc, char **argv, const
                                 estimate_gpu_list_text);
     if (s.models)
         return print_known_list(&s, "models", "the models that have a name", model_list_json, model_list_text);
+    char gpu[32];
+    snprintf(gpu, sizeof gpu, "%ju", (uintmax_t)s.plan.gpus);
+    if (s.plan.gpus > 1000 && !s.plan.gpu.n && estimate_gpu_find(gpu))
+        return complain_with(EXIT_USAGE, "estimate: --gpus %s is a number of GPUs; did you mean --gpu %s?", gpu, gpu);
     if (!plan_settings_model_given(&s.plan)) {
         return complain_with(EXIT_USAGE, "estimate: no model given%s; add --model llama-3-8b or --params 7B",
                              recipe ? ", and the configuration names none" : "");

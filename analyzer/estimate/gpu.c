@@ -131,6 +131,19 @@ const struct estimate_gpu *estimate_gpu_find(const char *name)
     return NULL;
 }
 
+/* "2x4090", "8 x h100", "h100x8": the name of a GPU that gpuspy knows, and a number. */
+static bool has_number_of_gpus(const char *text, char *name, size_t size, uint64_t *n)
+{
+    const char *first = text + strspn(text, "0123456789 "), *last = strrchr(text, 'x');
+
+    *n = strtoull(text, NULL, 10);
+    if (first > text && *first == 'x') snprintf(name, size, "%s", first + 1 + strspn(first + 1, " "));
+    if (first > text && *first == 'x' && estimate_gpu_find(name)) return *n > 0;
+    *n = last ? strtoull(last + 1, NULL, 10) : 0;
+    snprintf(name, size, "%.*s", last ? (int)(last - text) : 0, text);
+    return *n > 0 && estimate_gpu_find(name);
+}
+
 const struct estimate_gpu *estimate_gpu_require(const char *command, const char *option, const char *name)
 {
     const struct estimate_gpu *gpu = estimate_gpu_find(name);
@@ -146,6 +159,11 @@ const struct estimate_gpu *estimate_gpu_require(const char *command, const char 
     size_t length = strlen(name);
     if (length && tolower((unsigned char)name[length - 1]) == 'b' && units_parse_bytes(name, &bytes, why)) {
         complain("%s: --%s: '%s' is a size, not a GPU's name; did you mean --memory %s?", command, option, name, name);
+        return NULL;
+    }
+    if (has_number_of_gpus(name, bared, sizeof bared, &bytes)) {
+        complain("%s: --%s: '%s' is not a GPU's name; did you mean --gpu %s --gpus %ju?", command, option, name, bared,
+                 (uintmax_t)bytes);
         return NULL;
     }
     bare_gpu_name(name, bared, sizeof bared); /* rtx-490: rtx4090 */

@@ -43,14 +43,15 @@ static void put_model_name(struct estimate_recipe *r, const char *name, bool qua
         if (dashes) *dashes = '/';
         name = cached;
     }
+    char file[PATH_PARTS];
     const char *slash = strrchr(name, '/'), *weights;
     size_t kept = strlen(name);
 
     /* a checkpoint of one file, which is usually elsewhere, has the model's name */
     if (has_trait(r, RECIPE_DENOISER) && (text_ends_with(name, ".safetensors") || text_ends_with(name, ".ckpt"))) {
-        snprintf(cached, sizeof cached, "%s", slash ? slash + 1 : name);
-        *strrchr(cached, '.') = 0;
-        name = cached;
+        slash = slash ? slash + 1 : name;
+        snprintf(file, sizeof file, "%.*s", (int)(strrchr(slash, '.') - slash), slash);
+        name = file;
     }
     if (quantized && estimate_recipe_stored(name, &kept, &weights)) {
         estimate_recipe_add(r, "--model=%.*s", (int)kept, name);
@@ -303,8 +304,6 @@ static void put_adapter(struct estimate_recipe *r, const struct estimate_recipe_
     if (!adapter) {
         if (*recipe_text_of(s->adapter) && !is_recipe_word(s->adapter, "full") && !is_recipe_word(s->adapter, "none"))
             estimate_recipe_leave_out(r, "adapter=%s", recipe_text_of(s->adapter));
-        if (!s->adapter && s->rank > 0)
-            estimate_recipe_leave_out(r, "the rank of adapters: no key states that there are any");
         return;
     }
     const bool blocks = strstr(adapter, "oft"), prompts = *adapter == 'p', factors = strcmp(adapter, "ia3") == 0;
@@ -374,6 +373,21 @@ static void note_preference(struct estimate_recipe *r, const struct estimate_rec
         estimate_recipe_leave_out(r, "the reference model of %s", name);
 }
 
+/* The number of all GPUs; 0: not stated. */
+static int64_t recipe_gpus(const struct estimate_recipe_values *s)
+{
+    const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
+
+    if (s->gpus > 0) return s->gpus;
+    if (s->devices > 0 && s->devices < 1 << 20 && s->nodes < 1 << 20) { /* a template's one node can be too few */
+        const int64_t n = s->devices * count_or_one(s->nodes);
+        return divided < 1 << 20 && n % divided == 0 && n >= count_or_one(s->ep) * count_or_one(s->pp) ? n : 0;
+    }
+    if (s->shards > 1 && s->shards < 1 << 20 && divided < 1 << 20 && s->replicas < 1 << 20)
+        return s->shards * divided * count_or_one(s->replicas);
+    return 0;
+}
+
 static void put_batches(struct estimate_recipe *r, const struct estimate_recipe_values *s, int64_t data_parallel)
 {
     int64_t batch = s->batch, passes = s->accumulation;
@@ -390,6 +404,9 @@ static void put_batches(struct estimate_recipe *r, const struct estimate_recipe_
     }
     if (passes <= 0 && s->global_batch > 0 && batch > 0 && data_parallel > 0)
         passes = s->global_batch / batch / data_parallel;
+    const int64_t at_least = count_or_one(batch) * count_or_one(recipe_gpus(s));
+    if (is_written_for(r, "ms-swift on TRL") && passes <= 0) /* a step has 16 samples */
+        passes = at_least < 16 ? (16 + at_least - 1) / at_least : 1;
     if (has_pairs(r, s) && batch < INT64_MAX / 2) batch = count_or_one(batch) * 2;
     if (batch > 0) estimate_recipe_add(r, "--batch=%" PRId64, batch);
     if (passes > 1) estimate_recipe_add(r, "--accumulation=%" PRId64, passes);
@@ -482,21 +499,6 @@ static void put_denoiser(struct estimate_recipe *r, const struct estimate_recipe
     if (s->text_trained > 0 && !away)
         estimate_recipe_leave_out(r, "the text encoders' %s, which are trained too", adapters ? "adapters" : "weights");
     if (s->swapped > 0) estimate_recipe_leave_out(r, "blocks_to_swap=%" PRId64, s->swapped);
-}
-
-/* The number of all GPUs; 0: not stated. */
-static int64_t recipe_gpus(const struct estimate_recipe_values *s)
-{
-    const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
-
-    if (s->gpus > 0) return s->gpus;
-    if (s->devices > 0 && s->devices < 1 << 20 && s->nodes < 1 << 20) { /* a template's one node can be too few */
-        const int64_t n = s->devices * count_or_one(s->nodes);
-        return divided < 1 << 20 && n % divided == 0 && n >= count_or_one(s->ep) * count_or_one(s->pp) ? n : 0;
-    }
-    if (s->shards > 1 && s->shards < 1 << 20 && divided < 1 << 20 && s->replicas < 1 << 20)
-        return s->shards * divided * count_or_one(s->replicas);
-    return 0;
 }
 
 /* Replicas of a sharded model, each of more than one GPU (else they are those of DDP): each GPU has what it has in one
@@ -602,10 +604,8 @@ static void put_serving(struct estimate_recipe *r, const struct estimate_recipe_
 static void put_litgpt(struct estimate_recipe *r, const struct estimate_recipe_values *s, int64_t gpus)
 {
     estimate_recipe_add(r, "--runtime=litgpt");
-    if (gpus <= 1) r->traits &= ~(unsigned)RECIPE_SHARDS;
-    if (gpus > 1 && is_written_for(r, "litgpt's")) return;
-    if (gpus > 1) r->traits |= RECIPE_REMADE;
-    if (*s->targets && gpus > 1) r->traits |= RECIPE_FSDP2;
+    if (gpus > 1) r->traits |= RECIPE_SHARDS | (*s->targets ? RECIPE_FSDP2 : 0);
+    if (gpus > 1 && !is_written_for(r, "litgpt's")) r->traits |= RECIPE_REMADE;
     put_served_weights(r, recipe_text_of(s->quantization));
     if (s->quantization) estimate_recipe_add(r, "--bitsandbytes=0.42");
 }
@@ -694,7 +694,8 @@ static bool read_recipe_file(struct reading *g, const char *path, struct estimat
 static void read_named_file(struct reading *g, const char *from, struct estimate_recipe *r)
 {
     const char *name = recipe_text_of(g->values.deepspeed);
-    json_t *root = *name && g->values.zero < 0 ? estimate_recipe_load_named(from, name) : NULL;
+    const bool own = !strchr(name, '.') && !strchr(name, '/'); /* one that comes with ms-swift: "zero3_offload" */
+    json_t *root = *name && !own && g->values.zero < 0 ? estimate_recipe_load_named(from, name) : NULL;
 
     if (root) {
         add_tool(r, estimate_recipe_tool(root));
@@ -703,7 +704,9 @@ static void read_named_file(struct reading *g, const char *from, struct estimate
     } else if (*name && g->values.zero < 0) {
         g->values.zero = estimate_recipe_stage_named(name);
         if (strstr(name, "offload")) g->values.offload_optimizer = g->values.offload_param = json_true();
-        estimate_recipe_leave_out(r, "%s, which was not found: its stage and offloading are taken from its name", name);
+        if (!own || g->values.zero < 0)
+            estimate_recipe_leave_out(r, "%s, which was not found: its stage and offloading are taken from its name",
+                                      name);
     }
 }
 
@@ -718,20 +721,29 @@ bool estimate_recipe_read(const char *command, const char *const *paths, size_t 
     estimate_recipe_clear(values);
     for (size_t i = 0; i < n && all; i++) all = read_recipe_file(g, paths[i], r);
     if (all) read_named_file(g, paths[0], r);
-    if (all && !*r->tools)
+    const char *other = all && g->n == 1 ? json_string_value(json_object_get(g->roots[0], "config_file")) : NULL;
+    if (all && !*r->tools && other)
+        complain("%s: --config: '%s' starts a program whose configuration is '%s', which is not there; give that file",
+                 command, paths[0], other);
+    else if (all && !*r->tools)
         complain("%s: --config: '%s' is not the configuration of a tool that gpuspy knows ('gpuspy help estimate' "
                  "lists them); "
                  "give a model's config.json with --model",
                  command, paths[0]);
-    const bool known = all && *r->tools;
+    const bool known = all && *r->tools, ranked = values->rank > 0;
     for (size_t i = 0; i < g->n && known && !is_inference(values); i++)
         estimate_recipe_fill(values, estimate_recipe_tool(g->roots[i]), g->kept);
     if (gpus && gpus <= INT64_MAX) values->gpus = (int64_t)gpus;
-    if ((is_written_for(r, "OpenRLHF") || is_written_for(r, "verl")) && values->rank > 0) values->lora = 1;
+    const bool has_adapters =
+        is_written_for(r, "OpenRLHF") || is_written_for(r, "verl") ||
+        (is_written_for(r, "Transformers") && values->lora < 0 && ranked); /* FastChat's train_lora.py */
+    if (has_adapters && values->rank > 0) values->lora = 1;
     if (values->zero < 0 && value_has_word(values->distribution, "deepspeed_stage"))
         values->zero = estimate_recipe_stage_named(recipe_text_of(values->distribution));
     const char *each = strchr(recipe_text_of(values->accelerators), ':');
     if (each && values->devices <= 0) values->devices = strtoll(each + 1, NULL, 10);
+    if (ranked && !values->adapter && !recipe_adapter_of(values))
+        estimate_recipe_leave_out(r, "the rank of adapters: no key states that there are any");
     if (known) settle_recipe(r, values, model_given);
     for (size_t i = 0; i < g->n; i++) json_decref(g->roots[i]);
     json_decref(g->kept);

@@ -42,11 +42,7 @@ void estimate_recipe_titan_model(const char *name, const char *flavor, char *out
 const char *estimate_recipe_optimizer(const char *name, char *lower, size_t size, bool *fused);
 /* Words of a tokenizer by its type, its model or its file of words, as Megatron-LM names them; GPT-2's if unknown. */
 int64_t estimate_recipe_vocab(const char *type, const char *model, const char *file);
-/* recipe_swift.c: the key that marks a script with a training command of ms-swift, NULL if it has none; adds ms-swift's
- * defaults to the options of such a command, or to a configuration with its names (`command` NULL). */
-const char *estimate_recipe_swift_command(const char *text);
-void estimate_recipe_fill_swift(struct json_t *root, const char *command);
-/* The same for verl's (recipe_verl.c). `script`: the file starts its supervised training. */
+/* recipe_verl.c: adds what verl's keys mean together. `script`: the file starts its supervised training. */
 void estimate_recipe_fill_verl(struct json_t *root, bool script);
 /* Whether a command starts an example of Hugging Face's transformers or another script with its arguments, which have
  * neither TRL's number formats nor its checkpointing (recipe_words.c). */

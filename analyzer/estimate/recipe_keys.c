@@ -35,6 +35,7 @@ static const struct key {
 enum {
     RECIPE_TRAITS(SHORT) TRAINER = ADAMW | DROPS,
     TRL = BF16 | REMADE | PADS | FOUR_BITS | ACCELERATE | PREFERENCES,
+    SWIFT = TRAINER | TRL | FROZEN_TOWER,
     FACTORY = TRAINER | REMADE | PADS | FOUR_BITS | FROZEN_TOWER,
     TITAN = BF16 | FUSED | OPERATIONS | DROPS | SHARDS | FSDP2,
 };
@@ -63,7 +64,7 @@ static const struct {
 };
 
 /* The value of "a.b", a name or a name in a section. */
-static const json_t *value_at(const json_t *root, const char *path)
+static const json_t *recipe_value_at(const json_t *root, const char *path)
 {
     char part[PATH_PARTS];
     const json_t *whole = json_object_get(root, path);
@@ -80,11 +81,17 @@ static const json_t *value_at(const json_t *root, const char *path)
 static bool has_mark(const json_t *root, const char *mark)
 {
     char key[PATH_PARTS];
+    const char *both = strchr(mark, '&');
+
+    if (both) {
+        snprintf(key, sizeof key, "%.*s", (int)(both - mark), mark);
+        return recipe_value_at(root, key) && recipe_value_at(root, both + 1);
+    }
     const char *equals = *mark == '$' ? NULL : strchr(mark, '=');
 
-    if (!equals) return *mark == '$' ? json_object_get(root, mark) != NULL : value_at(root, mark) != NULL;
+    if (!equals) return *mark == '$' ? json_object_get(root, mark) != NULL : recipe_value_at(root, mark) != NULL;
     snprintf(key, sizeof key, "%.*s", (int)(equals - mark), mark);
-    return value_has_word(value_at(root, key), equals + 1);
+    return value_has_word(recipe_value_at(root, key), equals + 1);
 }
 
 const struct estimate_recipe_tool *estimate_recipe_tool(const json_t *root)
@@ -117,7 +124,7 @@ static bool is_tool_called(const struct estimate_recipe_tool *tool, const char *
 }
 
 /* A tool's own row precedes the one for all. */
-static const struct key *key_of(const struct estimate_recipe_tool *tool, const char *path)
+static const struct key *recipe_key_of(const struct estimate_recipe_tool *tool, const char *path)
 {
     const struct key *of_all = NULL;
 
@@ -192,7 +199,7 @@ static void keep_value(struct estimate_recipe_values *values, const struct key *
     }
 }
 
-static void add_text(char **list, size_t *n, size_t max, size_t *more, const char *format, va_list arguments)
+static void add_recipe_text(char **list, size_t *n, size_t max, size_t *more, const char *format, va_list arguments)
 {
     char text[400];
 
@@ -210,7 +217,7 @@ void estimate_recipe_add(struct estimate_recipe *r, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    add_text(r->option, &r->options_n, RECIPE_OPTIONS_MAX, NULL, format, arguments);
+    add_recipe_text(r->option, &r->options_n, RECIPE_OPTIONS_MAX, NULL, format, arguments);
     va_end(arguments);
 }
 
@@ -219,7 +226,7 @@ void estimate_recipe_leave_out(struct estimate_recipe *r, const char *format, ..
     va_list arguments;
 
     va_start(arguments, format);
-    add_text(r->unused, &r->unused_n, RECIPE_UNUSED_MAX, &r->unused_more, format, arguments);
+    add_recipe_text(r->unused, &r->unused_n, RECIPE_UNUSED_MAX, &r->unused_more, format, arguments);
     va_end(arguments);
 }
 
@@ -255,7 +262,7 @@ static void walk_section(struct estimate_recipe *r, struct estimate_recipe_value
             return;
         --*left;
         for (char *c = path; *c; c++) *c = *c == '-' ? '_' : *c;
-        const struct key *key = key_of(tool, path);
+        const struct key *key = recipe_key_of(tool, path);
         const json_t *expression = recipe_expression_of(value);
         if (key && key->kind != NOTHING && expression)
             estimate_recipe_leave_out(r, "%s=%.60s", path, recipe_text_of(expression));
@@ -280,7 +287,7 @@ void estimate_recipe_walk(struct estimate_recipe *r, struct estimate_recipe_valu
 void estimate_recipe_fill(struct estimate_recipe_values *values, const struct estimate_recipe_tool *tool, json_t *kept)
 {
     EACH (d, defaults, COUNT_OF(defaults)) {
-        const struct key *key = is_tool_called(tool, d->tool, strlen(d->tool)) ? key_of(tool, d->path) : NULL;
+        const struct key *key = is_tool_called(tool, d->tool, strlen(d->tool)) ? recipe_key_of(tool, d->path) : NULL;
         if (!key || is_set(values, key)) continue;
         json_t *value = json_loads(d->value, JSON_DECODE_ANY, NULL);
         json_array_append_new(kept, value);

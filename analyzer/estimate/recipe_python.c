@@ -218,6 +218,8 @@ static void take_calls(json_t *root, const char *text, bool unsloth)
                 first && first < strstr(text, trainers[i][0])
                     ? json_pack("{s:s+}", "expression in Python", trainers[i][1], " of a second training")
                     : json_string(trainers[i][1]));
+    if (strstr(text, "gradient_checkpointing_enable(") && !json_object_get(root, "gradient_checkpointing"))
+        json_object_set_new(root, "gradient_checkpointing", json_true());
     if (whole)
         json_object_del(root, "use_peft");
     else if (strstr(text, "get_peft_model(") || strstr(text, "LoraConfig("))

@@ -1,6 +1,7 @@
 /* Text in, JSON out: the four forms of configuration. */
 #include "analyzer/base/arena.h"
 #include "analyzer/estimate/recipe.h"
+#include "analyzer/estimate/recipe_value.h"
 #include "analyzer/estimate/recipe_values.h"
 #include "analyzer/base/text.h"
 #include "analyzer/model/model.h"
@@ -294,6 +295,13 @@ static const char *resolve_variable(const json_t *variables, char *word)
     return other;
 }
 
+static bool is_configuration_named(const char *name)
+{
+    static const char *const endings[] = {".yaml", ".yml", ".json", ".toml"};
+
+    return name && ANY_OF(e, endings, COUNT_OF(endings), text_ends_with(name, *e));
+}
+
 /* `name`: the option before, which waits for its value. */
 static void take_argument(json_t *root, json_t *variables, char *word, char name[NAME])
 {
@@ -319,11 +327,15 @@ static void take_argument(json_t *root, json_t *variables, char *word, char name
         *key++ = 0;
         json_object_set_new(toml_table(root, word + strspn(word, "+")), key,
                             scalar_json(resolve_variable(variables, equals + 1)));
+    } else if (is_configuration_named(word) && !text_ends_with(word, ".json")) {
+        if (!json_object_get(root, "config_file")) json_object_set_new(root, "config_file", json_string(word));
     } else if (equals) {
         *equals = 0;
         strip_quotes(equals + 1);
         const char *value = resolve_variable(variables, equals + 1);
-        if (*value != '$' || !json_object_get(variables, word)) /* "MODEL=$1" keeps the default before it */
+        if (json_object_get(root, "config_file")) /* "llamafactory-cli train FILE lora_rank=32" */
+            json_object_set_new(root, word, scalar_json(value));
+        else if (*value != '$' || !json_object_get(variables, word)) /* "MODEL=$1" keeps the default before it */
             json_object_set_new(variables, word, json_string(value));
     }
 }
@@ -640,15 +652,16 @@ static void follow_references(json_t *root, json_t *section, unsigned *left)
     }
 }
 
-/* What `accelerate launch --config_file FILE`, or sd-scripts' own file, adds to a script. The name of a missing one may
- * state a stage of ZeRO. */
-static void add_launched(json_t *root, const char *path)
+/* The file that a script names ("accelerate launch --config_file FILE", "llamafactory-cli train FILE") adds what the
+ * script does not state. The name of a missing one may state a stage of ZeRO. */
+static void add_named_file(json_t *root, const char *path)
 {
-    static const char *const endings[] = {".yaml", ".yml", ".json", ".toml"};
-    json_t *file = json_object_get(root, "config_file");
+    const char *key =
+        is_configuration_named(recipe_text_of(json_object_get(root, "config_file"))) ? "config_file" : "config";
+    json_t *file = json_object_get(root, key);
     const char *name = json_string_value(file);
 
-    if (!name || !ANY_OF(e, endings, COUNT_OF(endings), text_ends_with(name, *e))) return;
+    if (!is_configuration_named(name)) return;
     json_t *named = estimate_recipe_load_named(path, name);
     if (json_is_object(named))
         json_object_update_missing(root, named);
@@ -656,7 +669,7 @@ static void add_launched(json_t *root, const char *path)
         json_object_set(root, "deepspeed", file);
     else
         return; /* listed, as it may matter */
-    json_object_del(root, "config_file");
+    json_object_del(root, key);
     json_decref(named);
 }
 
@@ -681,7 +694,6 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     char *text = read_recipe_text(path, &n, why, why_size);
     unsigned left = VALUES_MAX;
     json_t *root = NULL;
-    const char *swift = NULL;
     bool verl = false;
     json_error_t error;
 
@@ -696,6 +708,10 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
             root = read_notebook(code);
             free(code);
         }
+    } else if (text_ends_with(path, ".py") && strstr(text, "subprocess") && strstr(text, "\"--")) {
+        for (char *c = text; *c; c++) /* a command in a list: ["accelerate", "launch", "--network_dim=32"] */
+            if (strchr("\"[],", *c) && !(*c == ',' && isdigit((unsigned char)c[1]))) *c = ' ';
+        root = read_arguments(text);
     } else if (text_ends_with(path, ".py")) {
         root = estimate_recipe_read_python(text);
     } else if (text_ends_with(path, ".toml"))
@@ -703,13 +719,11 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     else if (text_ends_with(path, ".sh") || strncmp(text, "#!", 2) == 0 || begins_with_an_option(text)) {
         verl = strstr(text, "verl.trainer") && strstr(text, "sft_trainer");
         estimate_recipe_add_up(text);
-        swift = estimate_recipe_swift_command(text);
         root = read_arguments(text);
     } else
         root = read_yaml(text, n, why, why_size);
     follow_references(root, root, &left);
-    if (json_is_object(root)) add_launched(root, path);
-    if (json_is_object(root)) estimate_recipe_fill_swift(root, swift);
+    if (json_is_object(root)) add_named_file(root, path);
     if (json_is_object(root)) estimate_recipe_fill_verl(root, verl);
     if (json_is_object(root) && !estimate_recipe_tool(root) && !keep_served_model(root)) lift_arguments(root);
     if (root && !json_is_object(root)) {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include "analyzer/base/each.h"
 #include "analyzer/base/term.h"
+#include "analyzer/base/units.h"
 #include "analyzer/base/exit_code.h"
 #include "analyzer/base/options.h"
 #include "analyzer/model/convnets.h"
@@ -323,11 +324,29 @@ static bool nearest_names(const char *name, char *near, size_t size)
     return true;
 }
 
+/* "https://huggingface.co/OWNER/NAME/tree/main" and "OWNER/NAME@main" are OWNER/NAME. */
+static const char *repository_name(char *out, size_t size, const char *text)
+{
+    const char *host = strstr(text, "huggingface.co/"), *start = host ? host : strstr(text, "hf.co/"), *at = text;
+
+    if (start) at = strchr(start, '/') + 1;
+    const char *slash = strchr(at, '/'), *end = slash ? slash + 1 + strcspn(slash + 1, "/?#@") : at;
+    struct stat st;
+    if (stat(text, &st) == 0 || (!start && (*end != '@' || strchr(end, '/'))) || end == at ||
+        (size_t)(end - at) >= size)
+        return text;
+    snprintf(out, size, "%.*s", (int)(end - at), at);
+    return out;
+}
+
 bool model_from_name(const char *command, const char *text, struct model *m, int *exit_code)
 {
-    const struct preset *p = preset_called(text, are_names_equal);
-    char near[192], name[NAME_MAX_BYTES] = "";
+    char near[192], name[NAME_MAX_BYTES] = "", repository[NAME_MAX_BYTES], why[UNITS_WHY];
     struct stat st;
+    uint64_t count;
+
+    text = repository_name(repository, sizeof repository, text);
+    const struct preset *p = preset_called(text, are_names_equal);
 
     /* An existing file or folder has precedence over a published name of the same form. */
     if (!p && !(strchr(text, '/') && stat(text, &st) == 0)) p = preset_of(text);
@@ -343,7 +362,11 @@ bool model_from_name(const char *command, const char *text, struct model *m, int
         !(published_name(text) && stat(text, &st) != 0 && nearest_names(name, near, sizeof near)))
         return model_from_path(command, text, m, exit_code);
     *exit_code = EXIT_USAGE;
-    if (nearest_names(name, near, sizeof near))
+    for (char *c = name; *c; c++) *c = *c == ':' ? '-' : *c; /* Ollama's llama3.1:8b */
+    if (units_parse_count(text, &count, why) && count >= 1000000)
+        complain("%s: --model: '%s' is a number of parameters, not a name; did you mean --params %s?", command, text,
+                 text);
+    else if (nearest_names(name, near, sizeof near))
         complain("%s: --model: '%s' is unknown; did you mean %s?", command, text, near);
     else
         complain("%s: --model: '%s' is unknown; 'gpuspy estimate --models' lists them", command, text);

@@ -751,6 +751,8 @@ megatron sft --model Qwen/Qwen3-32B --tensor_model_parallel_size 8 --sequence_pa
      "--gpus=8 --sequence-parallel --sharding=zero1", []),
     (MEGATRON_SWIFT, "--tuner_type lora --optimizer_cpu_offload true", "--runtime=megatron --precision=bf16 --adapter=lora --lora-rank=8 --lora-dropout=0.05 "
      "--batch=1 --accumulation=16 --seq=8192 --checkpointing=full --fused-loss --tp=8 --gpus=8 --sequence-parallel --sharding=zero1 --offload=optimizer", []),
+    (MEGATRON_SWIFT, "--rlhf_type dpo", "--runtime=megatron --precision=bf16 --master-weights --batch=2 --accumulation=16 --seq=8192 --checkpointing=full --fused-loss --tp=8 "
+     "--gpus=8 --sequence-parallel --sharding=zero1", ["the reference model of dpo"]),
     (MEGATRON_SWIFT.replace("32B", "30B-A3B").replace("size 8", "size 4"), "--expert_model_parallel_size 4 --optimizer dist_muon", "--runtime=megatron --precision=bf16 "
      "--master-weights --optimizer=muon --batch=1 --accumulation=8 --seq=8192 --checkpointing=full --fused-loss --tp=4 --ep=4 --expert-tp=1 --gpus=8 "
      "--sequence-parallel --sharding=zero1", []),
@@ -849,7 +851,7 @@ SAMPLES = "--checkpointing=full --drop-outputs --no-cache --fused-loss "
     (VERL, "+actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full",
      "--runtime=megatron --precision=bf16 --master-weights --optimizer=adamw --batch=4 --accumulation=40 --seq=8192 --varying-lengths --checkpointing=full --drop-outputs "
      "--fused-loss --tp=2 --gpus=16 --sequence-parallel --sharding=zero1", ["ref_model", "rollout.gpu_memory_utilization=0.6"]),
-    (VERL_SFT, "", ACTOR + "--batch=8 --seq=1024 --varying-lengths " + SAMPLES + "--cp=2 --gpus=4 --sharding=fsdp2", []),
+    (VERL_SFT, "optim.lr=1e-5", ACTOR + "--batch=8 --seq=1024 --varying-lengths " + SAMPLES + "--cp=2 --gpus=4 --sharding=fsdp2", []),
     (OPENRLHF, "--model.gradient_checkpointing_enable --ds.adam_offload", "--precision=bf16 --master-weights --batch=2 --seq=2048 --checkpointing=full "
      "--sharding=zero3 --offload=optimizer", ["the number of GPUs, which the file does not state: add --gpus N"]),
     (OPENRLHF, "--ds.lora.rank 64", "--precision=bf16 --adapter=lora --lora-rank=64 --batch=2 --seq=2048 --sharding=zero3",
@@ -870,6 +872,9 @@ def test_the_scripts_of_verl_and_openrlhf(tmp_path, text, more, options, unused)
      ["actor_rollout_ref.model.enable_activation_offload", "actor_rollout_ref.model.use_fused_kernels", "actor_rollout_ref.actor.fsdp_config.fsdp_size=4"]),
     ("actor_rollout_ref.model.use_remove_padding=True actor_rollout_ref.actor.optim.lr=1e-6 actor_rollout_ref.actor.fsdp_config.optimizer_offload=True "
      "actor_rollout_ref.actor.fsdp_config.fsdp_size=-1 actor_rollout_ref.ref.fsdp_config.param_offload=True actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32", [], []),
+    ("actor_rollout_ref.actor.megatron.sequence_parallel=False +actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload=True "
+     "+actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction=1", ["--offload=optimizer"],
+     ["actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction=1"]),
     ("actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=4 +actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_first_pipeline_stage=9 "
      "actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_last_pipeline_stage=1 actor_rollout_ref.actor.megatron.sequence_parallel=False "
      "+actor_rollout_ref.actor.megatron.override_transformer_config.attention_backend=fused", ["--pp=4", "--first-stage-layers=9", "--last-stage-layers=1"], []),
@@ -1077,6 +1082,15 @@ SDXL = "--model=stabilityai/stable-diffusion-xl-base-1.0 "
      "--resident=vae", []),
     ("a.sh", KOHYA.replace("SCRIPT", "train_network.py").replace("mine", "v1-5-pruned").replace("v1-5-pruned", "stable-diffusion-v1-5").replace("MORE", "--network_train_unet_only"),
      "sd-scripts", "--model=stable-diffusion-v1-5 --precision=bf16 --optimizer=adamw8bit --adapter=lora --lora-rank=16 --batch=1 --attention=eager --image=768 --resident=text", []),
+    ("a.py", 'import subprocess\nsubprocess.run([\n    "accelerate", "launch",\n    "./sdxl_train_network.py",\n    "--network_module=networks.lora",\n    "--resolution=1024,1024",\n'
+     '    "--train_batch_size=1", "--mixed_precision=bf16", "--xformers", "--network_train_unet_only",\n])\n', "sd-scripts for SDXL",
+     "--model=sdxl --precision=bf16 --optimizer=adamw --adapter=lora --lora-rank=4 --batch=1 --image=1024 --resident=all", []),
+    ("a.sh", "deepspeed --num_gpus 2 fastchat/train/train_lora.py --lora_r 8 --lora_dropout 0.05 --model_name_or_path gpt2 --fp16 True --per_device_train_batch_size 14 "
+     "--model_max_length 512\n", "Transformers", "--model=gpt2 --precision=fp16 --optimizer=adamw --adapter=lora --lora-rank=8 --lora-dropout=0.05 --batch=14 --seq=512 "
+     "--drop-outputs --gpus=2", []),
+    ("a.yaml", "model_name_or_path: Qwen/Qwen3-30B-A3B\nstage: sft\nfinetuning_type: full\ncutoff_len: 4096\nper_device_train_batch_size: 1\nbf16: true\ntensor_model_parallel_size: 1\n"
+     "pipeline_model_parallel_size: 4\nuse_distributed_optimizer: true\nrecompute_granularity: full\nnproc_per_node: 8\n", "LLaMA-Factory on Megatron-LM",
+     "--model=Qwen/Qwen3-30B-A3B --runtime=megatron --precision=bf16 --master-weights --batch=1 --seq=4096 --varying-lengths --checkpointing=full --pp=4 --gpus=8 --sharding=zero1", []),
     ("a.yaml", AI_TOOLKIT, "ai-toolkit", "--model=black-forest-labs/FLUX.1-dev --precision=bf16 --optimizer=adamw8bit --adapter=lora --lora-rank=16 --batch=1 --accumulation=2 "
      "--checkpointing=full --image=1024 --resident=text --weights=fp8 --text-weights=fp8", []),
     ("a.yml", AUTOTRAIN, "AutoTrain of LLMs", "--model=HuggingFaceTB/SmolLM2-1.7B-Instruct --precision=bf16 --optimizer=adamw --adapter=qlora --weights=nf4 --lora-rank=16 "
@@ -1115,10 +1129,31 @@ def test_tools_beside_those_of_language_models(tmp_path, name, text, tool, optio
     assert read["tools"] == tool and " ".join(read["options"]) == options and read["not_considered"] == unused
 
 
+def test_the_file_that_a_script_names(tmp_path):
+    """Its keys count where the command does not state others; a missing one is named."""
+    (tmp_path / "run.sh").write_text("CUDA_VISIBLE_DEVICES=0 llamafactory-cli train my/sft.yaml lora_rank=32\n")
+    done = gpuspy(tmp_path, "--config", "run.sh")
+    assert done.returncode == 3 and "starts a program whose configuration is 'my/sft.yaml', which is not there; give that file" in done.stderr
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my/sft.yaml").write_text("model_name_or_path: gpt2\nstage: sft\nfinetuning_type: lora\nlora_rank: 8\ncutoff_len: 512\n")
+    assert {"--model=gpt2", "--lora-rank=32", "--seq=512"} <= set(read_as(tmp_path, "--config", "run.sh")[1]["options"])
+    (tmp_path / "zero.sh").write_text("accelerate launch --config_file a/zero3_offload.yaml sft.py --model-name gpt2 --per-device-train-batch-size 2 --lora-rank 4\n")
+    read = read_as(tmp_path, "--config", "zero.sh")[1]
+    assert {"--model=gpt2", "--batch=2", "--sharding=zero3", "--offload=all"} <= set(read["options"])
+    assert "the rank of adapters: no key states that there are any" in read["not_considered"]
+
+
+def test_a_script_that_turns_checkpointing_on(tmp_path):
+    (tmp_path / "train.py").write_text(PLAIN.replace("gradient_checkpointing=False", "") + "model.gradient_checkpointing_enable()\n")
+    assert "--checkpointing=full" in read_as(tmp_path, "--config", "train.py")[1]["options"]
+
+
 @pytest.mark.parametrize("name, text, what", [
     ("a.sh", "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --tp-size 4 --mem-fraction-static 0.7\n", "a command of SGLang"),
     ("a.yaml", "model-path: Qwen/Qwen3-8B\ntensor-parallel-size: 2\nmem-fraction-static: 0.8\n", "a configuration of SGLang"),
     ("a.sh", "accelerate launch train_controlnet.py --pretrained_model_name_or_path=x --resolution=512 --train_batch_size=4\n", "a training of a ControlNet"),
+    ("a.sh", "ollama run llama3.1:70b\n", "a command of Ollama"), ("a.yaml", "llm_backbone: x\ntraining: {batch_size: 2}\n", "a configuration of H2O LLM Studio"),
+    ("a.json", json.dumps({"--model_family": "flux", "--train_batch_size": 1}), "a configuration of SimpleTuner"),
     ("a.sh", "llama-server -m model.gguf -c 8192 -ngl 99\n", "a command of llama.cpp"),
     ("a.yaml", "_BASE_: base.yaml\nMODEL: {MASK_ON: true}\nSOLVER: {IMS_PER_BATCH: 16}\n", "a configuration of detectron2"),
     ("a.py", "_base_ = ['a.py']\ntrain_dataloader = dict(batch_size=2)\n", "a configuration of OpenMMLab"),

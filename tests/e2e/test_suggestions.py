@@ -33,3 +33,22 @@ def test_what_other_tools_call_an_option(command):
     (["compare", "a.db", "b.db"], "diff"), (["models"], "estimate --models"), (["what-if", "run.db"], "whatif")])
 def test_what_other_tools_call_a_command(typed, meant):
     assert f"did you mean 'gpuspy {meant}'?" in one_line(gpuspy(*typed), 2)
+
+
+@pytest.mark.parametrize("typed, meant", [
+    ("--model 7b", "--params 7b"), ("--model llama 3 8b", "--model llama-3-8b"), ("--model llama-3-8b --gpu a100 80gb", "--gpu a100-80gb"),
+    ("--model gpt2 24gb", "--memory 24gb"), ("--model gpt2 4090", "--gpu 4090"), ("--model gpt2 --gpu 2x4090", "--gpu 4090 --gpus 2"),
+    ("--model gpt2 --gpu H100x8", "--gpu H100 --gpus 8"), ("--model gpt2 --gpu 4090x2", "--gpu 4090 --gpus 2"), ("--model gpt2 --gpus 4090", "--gpu 4090"),
+    ("train.sh", "--config train.sh"), ("7b", "--params 7b")])
+def test_values_that_are_another_options(typed, meant):
+    assert f"did you mean {meant}?" in one_line(gpuspy("estimate", *typed.split()), 2)
+
+
+def test_a_word_that_is_no_options_value():
+    assert "each value follows an option" in one_line(gpuspy("estimate", "--model", "gpt2", "--gpu", "h100", "max"), 2)
+
+
+@pytest.mark.parametrize("name", ["https://huggingface.co/meta-llama/Llama-3.1-8B/resolve/main/config.json", "https://huggingface.co/meta-llama/Llama-3.1-8B/",
+                                  "hf.co/meta-llama/Llama-3.1-8B?a=1", "meta-llama/Llama-3.1-8B@main"])
+def test_addresses_of_models(name):
+    assert '"name": "llama-3.1-8b"' in gpuspy("estimate", "--model", name, "--json").stdout
