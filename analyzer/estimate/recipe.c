@@ -37,8 +37,8 @@ struct values {
         lora_slots, slot_rank;
     int64_t hybrid, head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
     int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled, fused_loss, packs, pads;
-    int64_t gpus, devices, nodes, tp, pp, cp, ep, expert_tp, reduces_half, quantised_experts, shards, replicas, sequence_parallel, fsdp_version, offload,
-        zero, megatron_fsdp, torch_fsdp2;
+    int64_t gpus, devices, nodes, tp, pp, cp, ep, expert_tp, reduces_half, quantised_experts, shards, replicas,
+        sequence_parallel, fsdp_version, offload, zero, megatron_fsdp, torch_fsdp2;
 };
 
 enum kind { TEXT, COUNT, FLAG, UNFLAG, NOTHING };
@@ -654,10 +654,10 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
         put_recipe_option(r, "--sequence-parallel");
     if (sharding) put_recipe_option(r, "--sharding=%s", sharding);
     /* LLaMA-Factory's own FSDP2, as torchtitan's, reduces float32 */
-    const bool of_accelerate =
+    const bool accelerates =
         is_written_for(r, "axolotl") || is_written_for(r, "TRL") || is_written_for(r, "accelerate");
     if (s->reduces_half > 0 || value_has_word(s->gradients, "16") ||
-        (sharding && strcmp(sharding, "fsdp2") == 0 && of_accelerate && !recipe_adapter_of(s) && s->pure <= 0 &&
+        (sharding && strcmp(sharding, "fsdp2") == 0 && accelerates && !recipe_adapter_of(s) && s->pure <= 0 &&
          (bf16_is_on(r, s) || fp16_is_on(s))))
         put_recipe_option(r, "--half-reduce");
     if (value_has_word(s->moments, "16")) put_recipe_option(r, "--half-states");
