@@ -30,15 +30,13 @@ struct values {
         *megatron_strategy, *gradients, *moments;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, padded, vocab_step, context, experts, experts_used, expert_ffn,
         gated;
-    int64_t pure, fp8, galore, apollo, muon, adam_mini, badam, galore_rank, master, four_bits, eight_bits, bits;
-    int64_t frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
-        step_in_backward, distributed;
-    int64_t batch, stage_batch, global_batch, accumulation, seq, packed_seq, requests, pass_tokens, serves_lora,
-        lora_slots, slot_rank;
-    int64_t hybrid, head_dim, untied, remade, chunks, chunk_layers, first_layers, last_layers;
-    int64_t checkpointing_on, away, selective, flash, eager, liger, chunked, compiled, fused_loss, packs, pads;
-    int64_t gpus, devices, nodes, tp, pp, cp, ep, expert_tp, reduces_half, quantised_experts, shards, replicas,
-        sequence_parallel, fsdp_version, offload, zero, megatron_fsdp, torch_fsdp2;
+    int64_t pure, fp8, galore, apollo, muon, adam_mini, badam, galore_rank, master, four_bits, eight_bits, bits,
+        frozen_tower, lora, dora, rank, init_rank, oft_rank, block_size, virtual_tokens, all_linear, fused_step,
+        step_in_backward, distributed, batch, stage_batch, global_batch, accumulation, seq, packed_seq, requests,
+        pass_tokens, serves_lora, lora_slots, slot_rank, hybrid, head_dim, untied, remade, chunks, chunk_layers,
+        first_layers, last_layers, checkpointing_on, away, selective, flash, eager, liger, chunked, compiled,
+        fused_loss, packs, pads, gpus, devices, nodes, tp, pp, cp, ep, expert_tp, reduces_half, quantised_experts,
+        shards, replicas, sequence_parallel, fsdp_version, offload, zero, megatron_fsdp, torch_fsdp2;
 };
 
 enum kind { TEXT, COUNT, FLAG, UNFLAG, NOTHING };
@@ -661,9 +659,10 @@ static void put_sharding(struct estimate_recipe *r, const struct values *s, int6
          (bf16_is_on(r, s) || fp16_is_on(s))))
         put_recipe_option(r, "--half-reduce");
     if (value_has_word(s->moments, "16")) put_recipe_option(r, "--half-states");
-    if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s)) put_recipe_option(r, "--separate-adapters");
-    if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s) && json_is_false(s->reentrant))
-        put_recipe_option(r, "--no-reentrant");
+    if (sharding && strcmp(sharding, "fsdp") == 0 && recipe_adapter_of(s)) {
+        put_recipe_option(r, "--separate-adapters");
+        if (json_is_false(s->reentrant)) put_recipe_option(r, "--no-reentrant");
+    }
     const bool divides_batch = s->accumulation <= 0 && s->batch > 0 && s->global_batch > s->batch;
     if ((sharding || divides_batch) && gpus <= 0)
         leave_out(r, "the number of GPUs, which the file does not state: add --gpus N");
