@@ -946,7 +946,7 @@ model, tokenizer = FastLanguageModel.from_pretrained("lora_model", max_seq_lengt
 '''
 UNSLOTH_READ = ("--model=unsloth/Llama-3.2-1B-Instruct --precision=bf16 --optimizer=adamw8bit --adapter=lora --weights=nf4-double "
                 "--lora-dropout=0 --target=qv --batch=2 --accumulation=4 --seq=4096 --varying-lengths --checkpointing=full --drop-outputs --fused-layers "
-                "--chunked-loss")
+                "--fused-loss")
 PLAIN = '''import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments
 tokenizer = AutoTokenizer.from_pretrained("gpt2-xl")
