@@ -79,7 +79,8 @@ static void add_frozen(const struct plan *p, const struct frozen *f, struct esti
                          "%s weights of experts%s · 2 B", UNITS_COUNT(units_whole(f->experts)),
                          divided ? " on each GPU" : "");
         line->host = p->offload == PLAN_OFFLOAD_ALL;
-        line->why = "low: transformers before 5 (--transformers), or a loader that quantises them (--quantised-experts)";
+        line->why =
+            "low: transformers before 5 (--transformers), or a loader that quantises them (--quantised-experts)";
     }
     if (f->plain <= 0) return;
     line = estimate_add(r, ESTIMATE_WEIGHTS, IN_TRAINING, upcast ? "frozen weights, not quantised" : "frozen weights",

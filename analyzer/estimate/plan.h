@@ -228,7 +228,7 @@ struct plan {
 
     enum plan_frozen frozen;
     enum plan_adapter adapter;
-    bool half_adapters; /* in 16 bits, as the weights beside them */
+    bool half_adapters;     /* in 16 bits, as the weights beside them */
     bool quantised_experts; /* --weights is also that of experts which a class holds in one tensor */
     bool prepared; /* by peft's prepare_model_for_kbit_training: frozen weights that are not quantized are float32 */
     bool prepared_remakes; /* and it turns on checkpointing, which the user did not set */

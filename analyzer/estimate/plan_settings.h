@@ -177,11 +177,12 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
               "what data-parallel GPUs shard: ddp (nothing), zero1, zero2, zero3; fsdp is zero3, fsdp-grad-op zero2"), \
         PLAN_FLAG(type, member, "separate-adapters", separate,                                                         \
                   "with --sharding fsdp: adapters are FSDP units of their own (peft's fsdp_auto_wrap_policy)"),        \
-        PLAN_FLAG(                                                                                                     \
-            type, member, "half-reduce", half_reduce,                                                                  \
-            "gradients are reduced in 16 bits: with --sharding fsdp2 accelerate's, with --runtime megatron --grad-reduce-in-bf16; " \
-            "default float32"),      \
-        PLAN_FLAG(type, member, "half-states", half_states, "with --master-weights: the optimizer's states have 16 bits (Megatron-LM's --exp-avg-dtype bf16)"), \
+        PLAN_FLAG(type, member, "half-reduce", half_reduce,                                                            \
+                  "gradients are reduced in 16 bits: with --sharding fsdp2 accelerate's, with --runtime megatron "     \
+                  "--grad-reduce-in-bf16; "                                                                            \
+                  "default float32"),                                                                                  \
+        PLAN_FLAG(type, member, "half-states", half_states,                                                            \
+                  "with --master-weights: the optimizer's states have 16 bits (Megatron-LM's --exp-avg-dtype bf16)"),  \
         PLAN_WORD(type, member, "offload", offload, plan_offloads, "what is offloaded to host memory"),                \
         PLAN_FLAG(type, member, "bucket-view", bucket_view, "DDP with gradient_as_bucket_view=True"),                  \
         PLAN_COUNT(type, member, "tp", tp, "N", "tensor parallel GPUs"),                                               \
@@ -229,7 +230,9 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_FLAG(                                                                                                  \
             type, member, "half-adapters", half_adapters,                                                           \
             "adapters have the 16 bits of the weights, as in torchtune and litgpt; default float32, as in peft"),   \
-        PLAN_FLAG(type, member, "quantised-experts", quantised_experts, "--weights of bitsandbytes includes the experts (axolotl's quantize_moe_experts, Unsloth); by default transformers 5 keeps them in 16 bits"), \
+        PLAN_FLAG(type, member, "quantised-experts", quantised_experts,                                             \
+                  "--weights of bitsandbytes includes the experts (axolotl's quantize_moe_experts, Unsloth); by "   \
+                  "default transformers 5 keeps them in 16 bits"),                                                  \
         {"lora-dropout",                                                                                            \
          0,                                                                                                         \
          OPTION_TEXT,                                                                                               \

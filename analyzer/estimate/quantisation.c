@@ -275,6 +275,6 @@ bool estimate_quantisation_skips_experts(const struct plan *p)
 {
     static const char *const words[] = {"int8", "nf4", "fp4", "nf4-double"};
 
-    return p->adapter != PLAN_ADAPTER_NONE && p->weights && p->model->shape.experts && p->runtime != PLAN_RUNTIME_LITGPT &&
-           ANY_OF(w, words, COUNT_OF(words), strcmp(*w, p->weights->word) == 0);
+    return p->adapter != PLAN_ADAPTER_NONE && p->weights && p->model->shape.experts &&
+           p->runtime != PLAN_RUNTIME_LITGPT && ANY_OF(w, words, COUNT_OF(words), strcmp(*w, p->weights->word) == 0);
 }

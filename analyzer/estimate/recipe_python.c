@@ -256,7 +256,9 @@ json_t *estimate_recipe_read_python(const char *text)
     if (!says_yes(json_object_get(root, "full_finetuning")) && !says_yes(json_object_get(root, "load_in_8bit")) &&
         !says_yes(json_object_get(root, "load_in_16bit")))
         set_first(root, "load_in_4bit", json_true());
-    json_object_set_new(root, "use_liger_kernel", json_true()); /* kernels of its own for layers and loss */
+    /* Kernels of its own for layers, and a compiled loss: its pieces take half of the free memory (unsloth_zoo's
+     * fused_losses), so that most often all logits are one piece. */
+    json_object_set_new(root, "torch_compile", json_true());
     json_t *checkpointing = json_object_get(root, "use_gradient_checkpointing");
     if (checkpointing) json_object_set(root, "gradient_checkpointing", checkpointing);
     json_object_del(root, "use_gradient_checkpointing");

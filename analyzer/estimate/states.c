@@ -240,7 +240,8 @@ static void add_step_gradients(const struct plan *p, const struct estimate_shard
     const double part = part_of(n, divided),
                  bytes = half && !p->half_reduce ? 2 * part : (megatron ? 4 : 6) * (tiles ? TILE : part);
     if (half && p->runtime == PLAN_RUNTIME_MEGATRON && !p->half_reduce) return;
-    const bool sure = !half || (p->half_reduce && !p->half_states); /* Megatron-LM's precision-aware optimizer has none */
+    const bool sure =
+        !half || (p->half_reduce && !p->half_states); /* Megatron-LM's precision-aware optimizer has none */
     struct estimate_line *line = estimate_add(r, ESTIMATE_TEMPORARIES, IN_PHASE(STEP), "gradients in float32",
                                               (struct estimate_interval){0, sure ? ceil(bytes) : 0, ceil(bytes)});
 
@@ -361,9 +362,9 @@ static void add_reduced(const struct plan *p, uint64_t stage, const struct estim
     double bucket = fmin(n->all, BUCKET) * each, two = fmin(2 * unit, others) * reduced_element(p), begin;
     struct estimate_interval bytes = {0,
                                       plan_sums_in_float32(p) ? 0
-                                      : p->master_weights       ? bucket
-                                      : units                   ? two
-                                                                : 0,
+                                      : p->master_weights     ? bucket
+                                      : units                 ? two
+                                                              : 0,
                                       (units && p->fsdp ? fmin(unit + (FSDP_UNITS - 1) * layer, others)
                                        : deepspeed      ? 2 * BUCKET
                                                         : fmin(n->all, 2 * BUCKET)) *

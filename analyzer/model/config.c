@@ -138,6 +138,7 @@ static enum model_tower tower_of(json_t *root)
     } rows[] = {
         {"gemma3", 1152, 27, 4304, MODEL_TOWER_GEMMA3},
         {"gemma4", 1152, 27, 4304, MODEL_TOWER_GEMMA4},
+        {"gemma4", 768, 16, 3072, MODEL_TOWER_GEMMA4E},
         {"mistral3", 1024, 24, 4096, MODEL_TOWER_MISTRAL3},
         {"llava", 1024, 24, 4096, MODEL_TOWER_LLAVA},
         {"qwen2_vl", 1280, 32, 0, MODEL_TOWER_QWEN2VL},
@@ -154,10 +155,13 @@ static enum model_tower tower_of(json_t *root)
         {"paddleocr_vl", 1152, 27, 4304, MODEL_TOWER_PADDLEOCR},
     };
     json_t *vision = json_object_get(root, "vision_config");
+    const bool sound = json_is_object(json_object_get(root, "audio_config"));
 
-    if (json_is_object(json_object_get(root, "audio_config"))) return MODEL_TOWER_NONE;
+    if (json_is_object(vision) && sound && strcmp(model_config_word(root, "model_type"), "gemma4_unified") == 0)
+        return MODEL_TOWER_GEMMA4U;
     for (size_t i = 0; vision && i < COUNT_OF(rows); i++)
         if (strcmp(model_config_word(root, "model_type"), rows[i].type) == 0 &&
+            sound == (rows[i].tower == MODEL_TOWER_GEMMA4E) &&
             has_vision_number(vision, "embed_dim", "hidden_size", rows[i].hidden) &&
             has_vision_number(vision, "depth", "num_hidden_layers", rows[i].layers) &&
             (!rows[i].ffn || has_vision_number(vision, "intermediate_size", "", rows[i].ffn)))

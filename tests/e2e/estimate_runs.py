@@ -295,6 +295,7 @@ TABLES = {"published": published, "recorded": recorded, "sharded": sharded, "xme
           "diffusion": diffusion, "fresh": fresh, "fresh-2": lambda: fresh("fresh-2"), "fresh-3": lambda: fresh("fresh-3"),
           "fresh-4": lambda: fresh_halves("fresh-4"), "fresh-5": lambda: fresh_halves("fresh-5"), "fresh-6": lambda: fresh("fresh-6"), "fresh-7": lambda: fresh("fresh-7"),
           "fresh-8": lambda: fresh_halves("fresh-8"), "fresh-9": lambda: fresh_halves("fresh-9"), "fresh-10": lambda: fresh("fresh-10"), "fresh-11": lambda: fresh_halves("fresh-11"), "fresh-12": lambda: fresh_halves("fresh-12"), "fresh-13": lambda: fresh("fresh-13"), "fresh-14": lambda: fresh("fresh-14"), "fresh-15": lambda: fresh("fresh-15"), "fresh-16": lambda: fresh("fresh-16"), "fresh-17": lambda: fresh("fresh-17"), "fresh-18": lambda: fresh("fresh-18"),
+          "fresh-19": lambda: fresh("fresh-19"),
           "same-sources": lambda: fresh("same-sources"),
           "serving": lambda: fresh_halves("serving"), "pipelines": lambda: fresh_halves("pipelines")}
 SUMMARY = {"kinds": kinds}

@@ -349,6 +349,34 @@ def test_16_bits_where_there_are_none_are_refused():
     refused(*LLAMA, "--half-adapters", says="--half-adapters: needs --adapter and --precision bf16 or fp16")
     refused("--model", "gpt2", "--adapter", "lora", "--half-adapters", says="--half-adapters: needs --adapter")
     refused(*LLAMA, "--gpus", "2", "--sharding", "fsdp", "--half-reduce", says="--half-reduce: applies to --sharding fsdp2")
+    refused("--model", "gpt2", "--half-states", says="--half-states: needs --master-weights, and an optimizer with states like Adam's")
+    refused("--model", "gpt2", "--precision", "bf16", "--master-weights", "--optimizer", "adafactor", "--half-states", says="--half-states: needs")
+
+
+def parts_of(*words):
+    e = answer(*words, "--gpu", "h200-141g", "--no-calibration")
+    return {part: sum(x["bytes"] for x in e["lines"] if x["part"] == part) for part in ("weights", "gradients", "optimizer_states", "master_weights")}
+
+
+def test_megatron_sums_and_states_in_16_bits():
+    """Megatron-LM's --grad-reduce-in-bf16 and --exp-avg-dtype bf16: two bytes of each parameter, not four."""
+    words = ("--model", "gpt2", "--runtime", "megatron", "--precision", "bf16", "--master-weights", "--batch", "1", "--seq", "512", "--accumulation", "2")
+    whole, sums, states = parts_of(*words), parts_of(*words, "--half-reduce"), parts_of(*words, "--half-states")
+    assert sums["gradients"] * 2 == whole["gradients"] == states["gradients"]
+    assert states["optimizer_states"] * 2 == whole["optimizer_states"] == sums["optimizer_states"]
+    assert whole["master_weights"] == sums["master_weights"] == states["master_weights"]
+
+
+def test_bitsandbytes_leaves_experts_in_16_bits():
+    """Issue 1849 of bitsandbytes: from transformers 5 on, the experts of a layer are one tensor and no torch.nn.Linear."""
+    words = ("--model", "olmoe-1b-7b", "--batch", "1", "--seq", "512", "--adapter", "lora", "--weights", "nf4")
+    unstated, old, new, given = (next(x for x in answer(*words, *more)["lines"] if "experts, not quantised" in x["name"]) if kept else
+                                 [x for x in answer(*words, *more)["lines"] if "experts, not quantised" in x["name"]]
+                                 for more, kept in (((), True), (("--transformers", "4.57"), False), (("--transformers", "5.0"), True), (("--quantised-experts",), False)))
+    experts = 16 * 64 * 3 * 2048 * 1024
+    assert unstated["bytes"] == new["bytes"] == new["low_bytes"] == 2 * experts and unstated["low_bytes"] < experts and not old and not given
+    assert parts_of(*words)["weights"] > 2.5 * parts_of(*words, "--quantised-experts")["weights"]
+    refused("--model", "llama-3.2-1b", "--adapter", "lora", "--weights", "nf4", "--quantised-experts", says="--quantised-experts: needs --adapter, a model with experts")
 
 
 def test_flat_parameters_have_gradients_where_weights_are_frozen():
@@ -1215,9 +1243,10 @@ def test_every_flag_is_in_the_json_plan():
     bases = ("--model llama-3.2-1b --batch 2 --seq 512 --checkpointing full", "--model gpt2 --batch 2 --seq 512 --precision bf16", "--model bert-base-uncased --batch 2 --seq 512",
              "--model gpt2 --batch 2 --seq 512 --gpus 4 --precision bf16 --sharding fsdp2",
              "--model gpt2 --batch 2 --seq 512 --gpus 4 --precision bf16 --sharding fsdp --adapter lora --weights nf4",
-             "--model gpt2 --batch 2 --seq 512 --gpus 4 --tp 2")
+             "--model gpt2 --batch 2 --seq 512 --gpus 4 --tp 2", "--model gpt2 --batch 2 --seq 512 --precision bf16 --master-weights",
+             "--model olmoe-1b-7b --batch 2 --seq 512 --adapter lora --weights nf4")
     flags = re.findall(r"^ +(--[a-z-]+)  ", gpuspy("estimate", "--help").stdout.partition("Training:")[2].partition("Inference:")[0], re.M)
-    assert {"--late-zero-grad", "--no-cache", "--half-reduce", "--separate-adapters", "--half-adapters"} <= set(flags)
+    assert {"--late-zero-grad", "--no-cache", "--half-reduce", "--half-states", "--quantised-experts", "--separate-adapters", "--half-adapters"} <= set(flags)
     lacking = set(flags)
     for base in bases:
         bare = json.loads(gpuspy("estimate", *base.split(), "--json").stdout)["plan"]

@@ -599,6 +599,21 @@ def test_accelerate_reduces_in_16_bits(tmp_path):
         assert "--sharding=fsdp2" in options and ("--half-reduce" in options) == given
 
 
+def test_16_bits_of_megatron_and_experts_of_axolotl(tmp_path):
+    run = "torchrun pretrain_gpt.py --num-layers 2 --hidden-size 256 --num-attention-heads 4 --seq-length 512 --max-position-embeddings 512 --micro-batch-size 1 --bf16 --use-distributed-optimizer {}\n"
+    for words, expected in (("", set()), ("--grad-reduce-in-bf16", {"--half-reduce"}), ("--main-grads-dtype bf16", {"--half-reduce"}),
+                            ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", {"--half-states"})):
+        (tmp_path / "c.sh").write_text(run.format(words))
+        answer, config = read_as(tmp_path, "--config", "c.sh", "--gpus", "8")
+        assert {"--half-reduce", "--half-states"} & set(config["options"]) == expected
+        assert not any("exp_avg" in x or "precision_aware" in x for x in config["not_considered"])
+        assert answer["plan"]["half_states"] == ("--half-states" in expected)
+    text = "base_model: allenai/OLMoE-1B-7B-0924\nadapter: qlora\nload_in_4bit: true\nsequence_len: 512\nmicro_batch_size: 1\n"
+    for more, given in (("", False), ("quantize_moe_experts: true\n", True)):
+        (tmp_path / "c.yaml").write_text(text + more)
+        assert ("--quantised-experts" in read_as(tmp_path, "--config", "c.yaml")[1]["options"]) == given
+
+
 AUTOMODEL_PARTS = """
 step_scheduler: {global_batch_size: 32, local_batch_size: 8}
 model: {pretrained_model_name_or_path: meta-llama/Llama-3.2-1B, torch_dtype: TYPE}
@@ -936,7 +951,7 @@ model, tokenizer = FastLanguageModel.from_pretrained("lora_model", max_seq_lengt
 '''
 UNSLOTH_READ = ("--model=unsloth/Llama-3.2-1B-Instruct --precision=bf16 --optimizer=adamw8bit --adapter=lora --weights=nf4-double "
                 "--lora-rank=16 --lora-dropout=0 --target=qv --batch=2 --accumulation=4 --seq=4096 --varying-lengths --checkpointing=full --drop-outputs --fused-layers "
-                "--chunked-loss")
+                "--fused-loss")
 PLAIN = '''import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments
 tokenizer = AutoTokenizer.from_pretrained("gpt2-xl")
