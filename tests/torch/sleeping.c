@@ -1,5 +1,5 @@
-/* An allocator for torch.cuda.MemPool as servers have one: physical memory that is unmapped while the server sleeps, and
- * then mapped again at the same addresses. */
+/* An allocator for torch.cuda.MemPool as servers have one: physical memory that is unmapped while the server sleeps,
+ * and then mapped again at the same addresses. */
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
