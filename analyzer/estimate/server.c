@@ -24,6 +24,8 @@ static double floor_of(double n)
 #define WITHOUT_SORT 17     /* a kernel samples without sorting them */
 #define WITH_MORE 18        /* non_torch_memory has 0.12 GiB more */
 #define WITH_GRAPHS 21      /* CUDA graphs are part of the share */
+#define WITH_RUNNER 25      /* dense models without recurrent layers run in the second model runner, … */
+#define WITH_ALL_GRAPHS 29  /* … which estimates the size of CUDA graphs only from here on, and 0 before */
 
 static bool is_server_before(const struct plan *p, unsigned version)
 {
@@ -125,6 +127,15 @@ static struct estimate_interval profiled_passes(const struct plan *p)
                                       fmax(pass.high + tower.kept.high, tower.pass.high) + 3 * GIB};
 }
 
+static bool has_graphs_in_share(const struct plan *p)
+{
+    const struct model_shape *s = &p->model->shape;
+    const bool runner = p->vllm >= WITH_RUNNER && is_server_before(p, WITH_ALL_GRAPHS) && !s->experts &&
+                        !s->linear_layers && !s->state_heads;
+
+    return !is_server_before(p, WITH_GRAPHS) && !runner;
+}
+
 /* The peak before the cache exists, and what vLLM subtracts besides. */
 static struct estimate_interval profiled_peak(const struct plan *p, const struct estimate_result *r)
 {
@@ -132,7 +143,7 @@ static struct estimate_interval profiled_peak(const struct plan *p, const struct
 
     for (const struct estimate_line *l = r->lines; l < r->lines + r->lines_n; l++) {
         if (l->host || !(l->phases & IN_PHASE(PREFILL))) continue;
-        if (strcmp(l->name, "CUDA graphs") == 0 && !is_server_before(p, WITH_GRAPHS))
+        if (strcmp(l->name, "CUDA graphs") == 0 && has_graphs_in_share(p))
             sum = estimate_interval_add(sum, (struct estimate_interval){0, l->bytes.likely, l->bytes.high});
         if (l->part == ESTIMATE_WEIGHTS || l->part == ESTIMATE_ADAPTERS) sum = estimate_interval_add(sum, l->bytes);
         if (l->part == ESTIMATE_ALLOCATOR && may_be_before(p, 7)) sum.high += l->bytes.high;

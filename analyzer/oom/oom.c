@@ -511,6 +511,16 @@ static double growing_turnover(const struct oom_failures *o, const struct captur
                : NAN;
 }
 
+/* PyTorch's totals contain what a sleeping server has unmapped. */
+static void leave_out_unmapped(struct oom_facts *f)
+{
+    const bool all = !f->attached && f->layer == RUN_SERIES_TENSOR && f->device_live > 0; /* is recorded */
+
+    if (!all || f->tensor_reserved <= f->device_live) return;
+    f->tensor_reserved = f->device_live;
+    f->tensor_allocated = f->tensor_allocated > f->live ? f->live : f->tensor_allocated;
+}
+
 static struct oom_facts oom_facts_of(struct oom_failures *o, const struct oom_group *g, const struct capture *c)
 {
     const struct run_oom *row = &o->rows[g->shown];
@@ -540,6 +550,7 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct oom_gr
         f.preallocates = question_preallocates(o->b, row->process, f.stack, f.requested, f.total, &f.preallocates_less);
         f.tensor_reserved = f.tensor_reserved == RUN_UNKNOWN ? c->reserved : f.tensor_reserved;
         if (f.tensor_allocated == RUN_UNKNOWN && f.layer == RUN_SERIES_TENSOR) f.tensor_allocated = f.live;
+        leave_out_unmapped(&f);
         oom_trials_judge(o->b, &f.trials);
         oom_find_growing(o->b, c->live, c->live_n, &f);
         f.growing_turnover = growing_turnover(o, c, &f);

@@ -505,7 +505,8 @@ static const struct {
     {add_reserved, false, "reserved", "SELECT process_id, device, time_ns, bytes FROM reserved ORDER BY id"},
     {add_mapping, false, "mapping",
      "SELECT process_id, device, address, bytes, map_ns, unmap_ns, stack_id FROM mapping WHERE "
-     "?1 OR EXISTS (SELECT 1 FROM oom) OR EXISTS (SELECT 1 FROM reserved) ORDER BY id"},
+     "?1 OR EXISTS (SELECT 1 FROM oom) OR EXISTS (SELECT 1 FROM reserved) OR "
+     "EXISTS (SELECT 1 FROM mapping WHERE unmap_ns IS NOT NULL) ORDER BY id"},
     {add_mapper, false, "mapping", "SELECT DISTINCT process_id, stack_id FROM mapping"},
     {add_device_context, false, "handle",
      "SELECT process_id, device, create_ns, stack_id FROM handle WHERE kind = 1 ORDER BY id"},

@@ -467,6 +467,15 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
     return ok;
 }
 
+bool run_replay_requests(struct run *run, const struct run_observer *observers, size_t n, char *error,
+                         size_t error_size)
+{
+    run->as_requested = true;
+    const bool ok = run_replay(run, observers, n, error, error_size);
+    run->as_requested = false;
+    return ok;
+}
+
 void run_stop_replay(struct run *run)
 {
     run->stopped = true;

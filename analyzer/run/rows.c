@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/relay.h"
+#include "analyzer/run/asleep.h"
 #include "analyzer/run/pages.h"
 #include "analyzer/base/sort.h"
 #include "schema/store.h"
@@ -33,7 +34,8 @@ struct reader {
     struct run_rows *batch;    /* the one that is being filled */
     struct relay *relay;       /* NULL: the caller's own thread scans */
     struct run_rows *slots[RELAY_SLOTS];
-    struct run_order *order; /* NULL: frees are not passed */
+    struct run_order *order;   /* NULL: frees are not passed */
+    struct run_asleep *asleep; /* NULL: no memory was unmapped */
     struct run_row_check check;
     int result;
 };
@@ -62,9 +64,12 @@ static bool is_scan_stopped(const struct reader *r)
     return r->stop && *r->stop;
 }
 
+static bool add_waiting(struct reader *r, int64_t before);
+
 /* `last`: all rows have been added. False: no more rows are needed. */
 static bool hand_over(struct reader *r, bool last)
 {
+    if (last && r->asleep) (void)add_waiting(r, RUN_NEVER);
     if (r->order) run_order_batch(r->order, r->batch, last);
     if (!r->batch->read && !r->batch->events_n) return true;
     if (r->zones && r->batch->n) *ARENA_ADD(r->db->zones) = r->zone;
@@ -92,6 +97,21 @@ static bool is_live_at_moment(struct reader *r, const struct run_lifetime *life)
     return r->moments_n && life->free_ns > *r->moments;
 }
 
+/* Adds the row that was written after the batch's last one. */
+static bool add_to_batch(struct reader *r)
+{
+    if (r->moments && !is_live_at_moment(r, &r->batch->rows[r->batch->n].life)) return true;
+    return ++r->batch->n < RUN_ROWS_BATCH || hand_over(r, false);
+}
+
+/* Adds the lifetimes that begin before that time because memory was mapped again. */
+static bool add_waiting(struct reader *r, int64_t before)
+{
+    bool more = true;
+    while (more && run_asleep_next(r->asleep, before, &r->batch->rows[r->batch->n])) more = add_to_batch(r);
+    return more;
+}
+
 enum { ID, KIND, ADDRESS, BYTES, ALLOC_NS, LIFE_NS, STREAM, ALLOC_STACK, FREE_STACK, COLUMNS };
 static const char *const names[] = {"id",      "kind",   "address",        "bytes",        "alloc_ns",
                                     "life_ns", "stream", "alloc_stack_id", "free_stack_id"};
@@ -116,7 +136,7 @@ static bool add_lifetime_row(void *reader, const struct run_page_row *page_row)
     }
     r->batch->read++;
     if (!run_row_check(&r->check, row) && !(r->order && row->left_out && r->check.run->backward.any)) return true;
-    if (r->moments && !is_live_at_moment(r, &row->life)) return true;
+    if (r->moments && !r->asleep && !is_live_at_moment(r, &row->life)) return true;
     row->life.series = row->life.location = RUN_NONE;
     row->life.stack = run_ids_get(&r->db->stacks, v[ALLOC_STACK]);
     row->life.thread = (uint32_t)((kind >> 23) + 2);
@@ -127,7 +147,12 @@ static bool add_lifetime_row(void *reader, const struct run_page_row *page_row)
     row->life.stream = r->what >= RUN_ROWS_ADDRESSES ? (uint64_t)v[STREAM] : 0;
     row->free_stack = r->what == RUN_ROWS_WHOLE ? run_ids_get(&r->db->stacks, v[FREE_STACK]) : RUN_NONE;
     if (r->zones) note_zone(r, page_row->id, &row->life);
-    return ++r->batch->n < RUN_ROWS_BATCH || hand_over(r, false);
+    if (!r->asleep) return ++r->batch->n < RUN_ROWS_BATCH || hand_over(r, false);
+    struct run_stored copy = *row;
+    run_asleep_divide(r->asleep, &copy);
+    if (!add_waiting(r, copy.life.alloc_ns)) return false;
+    r->batch->rows[r->batch->n] = copy;
+    return add_to_batch(r);
 }
 
 static const uint8_t selected[] = {ID, KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, FREE_STACK};
@@ -217,13 +242,16 @@ static void scan_beside(struct reader *r)
 static bool finish_rows(struct reader *r, char *error, size_t error_size)
 {
     bool ok = r->result == SQLITE_ROW || run_database_bad(r->db, error, error_size);
+    run_asleep_free(r->asleep);
     sqlite3_finalize(r->statement);
     return ok;
 }
 
+/* A what-if needs the lifetimes as PyTorch's allocator knows them. */
 static struct reader reader_of(struct run *run, uint32_t process, run_rows_fn each, void *self)
 {
-    return (struct reader){.db = &run->databases[run->processes[process].database],
+    return (struct reader){.asleep = run->as_requested ? NULL : run_asleep_new(run, process),
+                           .db = &run->databases[run->processes[process].database],
                            .what = RUN_ROWS_WHOLE,
                            .each = each,
                            .self = self,
@@ -262,7 +290,7 @@ bool run_rows_replay(struct run *run, uint32_t process, enum run_rows_columns wh
                      void *self, uint64_t *damaged, char *error, size_t error_size)
 {
     struct reader r = reader_of(run, process, each, self);
-    r.what = what;
+    r.what = r.asleep && what < RUN_ROWS_ADDRESSES ? RUN_ROWS_ADDRESSES : what;
     r.stop = &run->stopped;
     r.order = run_order_new(kept);
     const bool ok = scan_table(&r, process, error, error_size);

@@ -622,6 +622,10 @@ struct run_observer {
 /* May be called again: each call starts from the beginning. False and a line in `error` if a database could not be read
  * to its end. */
 bool run_replay(struct run *run, const struct run_observer *observers, size_t n, char *error, size_t error_size);
+/* The same, with the lifetimes that PyTorch's allocator knows: a tensor whose memory the program unmaps and maps again
+ * is one lifetime, not one for each time that it is mapped (asleep.h). */
+bool run_replay_requests(struct run *run, const struct run_observer *observers, size_t n, char *error,
+                         size_t error_size);
 /* For an observer that needs no more events: the replay ends after the current one. Afterwards the series and locations
  * are again those of the replay before it. */
 void run_stop_replay(struct run *run);

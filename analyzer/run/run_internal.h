@@ -127,6 +127,7 @@ struct run {
     struct run_replay *replay;           /* while one runs */
     bool replayed;                       /* one was begun */
     _Atomic bool stopped;                /* the replay that runs ends early */
+    bool as_requested;                   /* run_replay_requests is running */
     const char *why_unknown[RUN_FACT_N];
     bool imported;
     uint64_t unblocked; /* copies of an import whose blocked time is unknown */

@@ -52,7 +52,7 @@ bool whatif_find_before(struct whatif *w, char *error, size_t error_size)
 {
     struct before b = {.w = w};
     const struct run_observer observer = {.self = &b, .alloc = before_on_alloc, .free = before_on_free};
-    return !run_kept_from(w->run) || w->imported || run_replay(w->run, &observer, 1, error, error_size);
+    return !run_kept_from(w->run) || w->imported || run_replay_requests(w->run, &observer, 1, error, error_size);
 }
 
 uint64_t whatif_stream_before(const struct whatif *w, uint32_t process, const struct run_lifetime *life)

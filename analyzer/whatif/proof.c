@@ -778,7 +778,7 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
     const struct run_device *list = run_devices(w->run, &devices);
     for (size_t i = 0; i < devices; i++)
         if (list[i].device >= 0) (void)beside_of(&p, list[i].process, list[i].device);
-    bool ok = run_replay(w->run, &observer, 1, error, error_size);
+    bool ok = run_replay_requests(w->run, &observer, 1, error, error_size);
     for (size_t i = 0; i < p.n; i++) {
         struct beside *b = p.list[i];
         if (b->allocator) apply_facts(b, INT64_MAX);

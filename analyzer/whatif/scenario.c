@@ -753,7 +753,7 @@ static bool play_all(struct whatif *w, struct whatif_scenario *scenarios, const 
         plays[i].recorded = stage.recorded;
         stage.plays[stage.n++] = &plays[i];
     }
-    ok = ok && (!stage.n || run_replay(w->run, &observer, 1, error, error_size));
+    ok = ok && (!stage.n || run_replay_requests(w->run, &observer, 1, error, error_size));
     for (size_t i = 0; i < n; i++)
         if (ok && !scenarios[i].error) conclude_play(&plays[i]);
     if (check) doubt_replay(&plays[n], scenarios, n);

@@ -588,6 +588,20 @@ def test_images_that_vllm_profiles_at_once():
     assert gemma[1] - gemma[0] == pytest.approx(2 * 4096 * 2 * (2 * 1152 + 2 * 4304 + 588), rel=0.02)
 
 
+def test_cuda_graphs_that_vllm_counts():
+    """vLLM 0.26 with PyTorch 2.11 on a simulated GPU of 24 GiB started with 20,355,364,557 bytes of cache; its second model
+    runner answers 0 where it could estimate its CUDA graphs (profile_cudagraph_memory), until 0.28."""
+    shape = "--layers 8 --hidden 512 --heads 8 --kv-heads 4 --ffn 1408 --vocab 32000 --precision bf16".split()
+    words = ["--serve", "vllm", *shape, "--seq", "2048", "--memory", "24GiB", "--gpu-memory-utilization", "0.8"]
+    used = {version: answer(*words, "--max-num-seqs", "256", "--max-num-batched-tokens", "8192", "--vllm", version)["gpus"][0]["server"]["used"]["bytes"]
+            for version in ("0.19", "0.21", "0.24", "0.25", "0.28", "0.29", "0.33")}
+    assert used["0.19"] == used["0.25"] == used["0.28"] < used["0.21"] == used["0.24"] == used["0.29"] == used["0.33"]
+    assert answer(*words, "--vllm", "0.26")["gpus"][0]["server"]["kv_cache"]["bytes"] == pytest.approx(20355364557, rel=0.02)
+    experts = ["--serve", "vllm", "--model", "mixtral-8x7b", "--seq", "2048", "--memory", "200GiB"]
+    of_experts = [answer(*experts, "--vllm", version)["gpus"][0]["server"]["used"]["bytes"] for version in ("0.26", "0.29")]
+    assert of_experts[0] == of_experts[1]
+
+
 def test_what_vllm_is_told():
     """--max-num-seqs and --max-num-batched-tokens: the profiling pass has so many."""
     words = ["--serve", "vllm", "--model", "llama-3.1-8b", "--precision", "bf16", "--seq", "8192", "--gpu", "h100-80g", "--vllm", "0.19"]

@@ -28,7 +28,7 @@ os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 os.environ.pop("GPUSPY_CALIBRATION", None)
 # Scripts that start processes with multiprocessing or load their own allocator: a script, or a word of its command
 # line.
-FRESH = {HERE / "pluggable.py", HERE / "sharing.py", ROOT / "fixtures" / "oom" / "other_rank.py",
+FRESH = {HERE / "pluggable.py", HERE / "sharing.py", HERE / "sleeping.py", ROOT / "fixtures" / "oom" / "other_rank.py",
          ROOT / "fixtures" / "oom" / "worker_spawn.py",
          ROOT / "fixtures" / "oom" / "leak_spawned_outputs.py", "spawn", "spawned_workers", "ddp"}
 REAL = bool(os.environ.get("REAL_GPU"))

@@ -60,3 +60,44 @@ def test_the_caches_of_servers_are_a_category(once):
     peak = next(peak for peak in run.report()["peak"] if peak["layer"] == "tensor")
     assert peak["by_category"]["kv_cache"] == int(run.stdout.split()[-1])
     assert peak["by_category"]["parameters"] == 256 * 256 * 4 + 1024
+
+
+@pytest.fixture
+def sleeping(record, tmp_path):
+    def start(*words, **more):
+        library = tmp_path / "libown.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, HERE / "sleeping.c"], check=True)
+        return record(HERE / "sleeping.py", library, *words, SIMCUDA_CONTEXT="512MiB", **more)
+    return start
+
+
+def test_what_remains_while_a_server_sleeps(sleeping):
+    """Its tensors are live for PyTorch, but have no memory: they count again when they are mapped again."""
+    run = sleeping()
+    assert run.code == 0, run.stderr
+    report = run.report()
+    scopes = {(scope["layer"], scope["name"]): scope for scope in report["scopes"]}
+    last = {name: int(used) - 512 * MIB for name, used, _ in (line.split()[1:] for line in run.stdout.splitlines())}
+    for name, used in last.items():
+        if name not in ("start", "rollout"):  # which later ones exceed
+            assert scopes["device", name]["exit_bytes"] == used, name
+        for end in ("peak_bytes", "exit_bytes"):
+            assert scopes["tensor", name][end] <= scopes["device", name][end], (name, end)
+    cache = 512 * MIB
+    assert scopes["tensor", "sleep"]["entry_bytes"] - scopes["tensor", "sleep"]["exit_bytes"] > cache
+    assert scopes["tensor", "wake"]["exit_bytes"] == scopes["tensor", "sleep"]["entry_bytes"]
+    peak = {peak["layer"]: peak for peak in report["peak"]}
+    assert peak["tensor"]["bytes"] <= peak["device"]["bytes"] and peak["tensor"]["by_category"]["kv_cache"] == cache
+    words = run.folder / "whatif.json"
+    words.write_text(subprocess.run([BUILD / "gpuspy", "whatif", run.database, "--json"], stdout=subprocess.PIPE, text=True).stdout)
+    assert json.loads(words.read_text())["recorded"]["peak_allocated_bytes"] >= int(run.stdout.split()[-1])
+
+
+def test_an_oom_while_a_server_sleeps_does_not_count_its_tensors(sleeping):
+    run = sleeping("oom", SIMCUDA_MEMORY="1638MiB")
+    assert run.code == 1 and "OutOfMemoryError" in run.stderr
+    ooms = run.report()["oom"]
+    (oom,) = [oom for oom in ooms if oom["fatal"]]
+    assert oom["cause"] == "capacity" and oom["blame"]["function"] == "<listcomp>", oom["verdict"]
+    for oom in ooms:
+        assert oom["tensor_allocated_bytes"] <= oom["tensor_reserved_bytes"] <= oom["total_bytes"] - 512 * MIB
