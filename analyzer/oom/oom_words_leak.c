@@ -8,7 +8,6 @@
 #include "analyzer/question/question.h"
 #include "analyzer/site/holder.h"
 #include "analyzer/site/native_source.h"
-#include "analyzer/site/owner.h"
 #include "analyzer/site/source_context.h"
 #include "analyzer/site/source_input.h"
 #include "analyzer/site/source_loss.h"
@@ -125,19 +124,6 @@ static const char *holder_text(struct oom_words *w, const char *otherwise)
     return TEXT(w, "%s: %s", line, kept ?: otherwise);
 }
 
-/* A pointer of ctypes or cuda.bindings: no object frees its memory. Those of cuda.core do. */
-static bool is_bare_pointer(const struct oom_words *w)
-{
-    const struct run_frame *frame;
-    const uint32_t owner = site_owner_of(w->b, w->f->growing_stack);
-    const enum result_owner_kind kind = site_owner_kind(w->b, owner);
-    if (kind != RESULT_OWNER_USER && strcmp(site_owner_word(w->b, owner), "cuda") != 0) return false;
-    for (uint32_t s = w->f->growing_stack; (frame = run_stack_frame(w->b->run, s)) != NULL;
-         s = run_stack_parent(w->b->run, s))
-        if (frame->module && strstr(frame->module, "/cuda/core/")) return false;
-    return true;
-}
-
 /* What to store instead of tensors of that size. */
 static const char *instead_text(const struct oom_words *w, int64_t bytes)
 {
@@ -151,11 +137,8 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
     if (w->v->holders_n && w->v->holders[0].instead) return w->v->holders[0].instead;
     if (w->v->holders_n && w->v->holders[0].carried)
         return "detach it before the next pass reads it (.detach()), every N steps if backward() needs N of them";
-    if (w->f->layer != RUN_SERIES_TENSOR && is_bare_pointer(w))
-        return w->v->holders_n ? "drop the reference after each step and free the block, unless an object's end frees "
-                                 "it, or store a copy on the host"
-                               : "free each block after its last use";
-    if (w->f->layer != RUN_SERIES_TENSOR) return "drop the reference after each step, or store a copy on the host";
+    if (w->f->layer != RUN_SERIES_TENSOR)
+        return question_instead_of_blocks(w->b, w->f->growing_stack, w->v->holders_n > 0);
     if (w->f->growing_native && w->f->growing_sites > 1) /* gpuspy does not read libtorch's graphs */
         return "store .detach().cpu() instead (torch.no_grad() around the forward pass also avoids its graph, if no "
                "backward() follows)";

@@ -50,7 +50,7 @@ def report(recording):
 
 @pytest.mark.parametrize("path, size, words", [
     ("onnxruntime/capi/libonnxruntime_providers_cuda.so", 800, "arena_extend_strategy=kSameAsRequested"),
-    ("llama_cpp/lib/libggml-cuda.so", 800, "type_k and type_v"),
+    ("llama_cpp/lib/libggml-cuda.so", 800, "type_k and type_v with flash_attn=True"),
     ("llama_cpp/lib/libggml-cuda.so", 4000, "n_gpu_layers"),  # more than the GPU has: no broadcast made it
     ("faiss/libfaiss.so", 800, "setTempMemory"),
     ("ctranslate2.libs/libctranslate2.so", 800, "max_batch_size"),
@@ -190,3 +190,19 @@ def test_waits_in_a_folder_with_a_librarys_name(recording, library):
     recording.python("import sys\nsys.path.insert(0, sys.argv[1])\nfrom solver.copy import copy\ncopy()\n", package.parent)
     assert recording.report()["sync"]
     assert "StandardGpuResources" not in report(recording) and "search and add more vectors" not in report(recording)
+
+
+@pytest.mark.parametrize("path, kept, words", [
+    ("cuda/bindings/cydriver.so", False, "free each block after its last use"),
+    ("cuda/bindings/cydriver.so", True, "(free the block, if no object does)"),
+    ("cuda/core/_buffer.so", True, "drop the reference after each step, or"),
+])
+def test_bare_pointers_and_objects_of_cuda_python(recording, library, path, kept, words):
+    """Nothing frees what a pointer of cuda.bindings refers to; a Buffer of cuda.core frees its memory."""
+    package = library(path).parent
+    (package / "make.py").write_text(START.replace("sys.argv[1]", repr(str(library(path)))) + "    return [mib]\n")
+    script = ("import sys\nsys.path.insert(0, sys.argv[3])\nfrom make import make\nkept = []\nfor step in range(900):\n"
+              "    block = make(4)\n" + ("    kept.append(block)\n" if kept else ""))
+    recording.python(script, "", "take", package, check=False, SIMCUDA_MEMORY="2GiB", SIMCUDA_CONTEXT="512MiB")
+    (oom,) = recording.report()["oom"]
+    assert words in oom["advice"][0] and oom["stack"][-1]["line"] == 6, oom["advice"]
