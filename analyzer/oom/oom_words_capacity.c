@@ -106,9 +106,14 @@ static const char *describe_stored_blocks(struct oom_words *w)
         "%s: hardly anything was freed, so all %llu blocks of this line are live%s%s%s: if the program no longer "
         "reads the earlier ones, %s; otherwise process the data in smaller pieces, or use a larger GPU",
         oom_place_text(w, many ? f->growing_stack : g->stack.number),
-        (unsigned long long)(many ? f->growing_count : g->count), keeper ? "; " : many ? "" : ", kept by `",
-        keeper ? keeper : many ? "" : g->holders[0].text, many ? "" : "` (guess)",
-        native ? "free them" : "drop the references to them");
+        (unsigned long long)(many ? f->growing_count : g->count),
+        keeper ? "; "
+        : many ? ""
+               : ", kept by `",
+        keeper ? keeper
+        : many ? ""
+               : g->holders[0].text,
+        many ? "" : "` (guess)", native ? "free them" : "drop the references to them");
 }
 
 static const char *oversized_verdict(struct oom_words *w)

@@ -131,8 +131,7 @@ static const char *advice_of_growth(struct site_builder *b, const struct result_
                "or use torch.no_grad() if no backward() follows";
     if (g->layer == RUN_SERIES_PINNED) return "drop the reference, or store a copy in memory that is not pinned";
     if (g->layer == RUN_SERIES_DEVICE && g->holders_n && g->holders[0].instead) return g->holders[0].instead;
-    if (g->layer == RUN_SERIES_DEVICE)
-        return question_instead_of_blocks(b, g->stack.number, g->holders_n > 0);
+    if (g->layer == RUN_SERIES_DEVICE) return question_instead_of_blocks(b, g->stack.number, g->holders_n > 0);
     const char *text = question_is_number(g->bytes / (int64_t)g->count)
                            ? "drop the reference, or store " QUESTION_STORE_NUMBERS
                            : "drop the reference, or store .detach().cpu()";

@@ -73,9 +73,9 @@ static const struct {
 static const struct {
     const char *prefix, *language;
 } interpreters[] = {
-    {"libjvm.", "Java"},    {"libjli.", "Java"},        {"libjnidispatch", "Java"}, /* JNA */
-    {"libR.so", "R"},       {"libjulia", "Julia"},      {"libruby", "Ruby"},        {"libluajit", "Lua"},
-    {"liblua5", "Lua"},     {"libnode.", "JavaScript"}, {"libcoreclr.", "C#"},
+    {"libjvm.", "Java"}, {"libjli.", "Java"},   {"libjnidispatch", "Java"}, /* JNA */
+    {"libR.so", "R"},    {"libjulia", "Julia"}, {"libruby", "Ruby"},        {"libluajit", "Lua"},
+    {"luajit", "Lua"},   {"liblua5", "Lua"},    {"libnode.", "JavaScript"}, {"libcoreclr.", "C#"},
 };
 
 const char *run_module_language(const char *module)

@@ -433,7 +433,8 @@ static bool has_last_word(const char *name, const char *word)
 /* Functions that return new memory, by their names: constructors, "operator new", "gpu_alloc", "make_device". */
 static bool is_named_as_allocator(const char *function)
 {
-    static const char *const words[] = {"new", "make", "create", "acquire", "zeros", "empty"};
+    static const char *const words[] = {"new",   "make", "create", "acquire", "zeros",
+                                        "empty", "with", "from",   "reserve"};
     char name[256];
     text_function(name, sizeof name, function, sizeof name - 1, true);
     if (is_native_constructor(name) || strstr(name, "operator new")) return true;
@@ -513,8 +514,8 @@ static void count_native_callers(struct caller_counts *c, struct run *run, uint3
     }
 }
 
-/* A wrapper reaches CUDA at fewer lines than call it; one that is named as an allocator may have one line and one caller.
- * A function that does the program's work has several allocations, or is called from one function only. */
+/* A wrapper reaches CUDA at fewer lines than call it; one that is named as an allocator may have one line and one
+ * caller. A function that does the program's work has several allocations, or is called from one function only. */
 static bool is_native_wrapper(const struct native_function *f)
 {
     if (f->named) return f->calling_lines > f->lines || (f->lines == 1 && f->calling_lines == 1);
@@ -659,9 +660,10 @@ const char *site_text(const struct result_site *site, char *buffer, size_t size)
     } else if (function) {
         snprintf(buffer, size, "%s%s%s%s", function, site->file ? " (" : "",
                  site->file ? file_base_name(site->file) : "", site->file ? ")" : "");
+    } else if (site->file) {
+        snprintf(buffer, size, "%s+0x%llx", file_base_name(site->file), (unsigned long long)site->offset);
     } else {
-        snprintf(buffer, size, "%s+0x%llx", site->file ? file_base_name(site->file) : "?",
-                 (unsigned long long)site->offset);
+        snprintf(buffer, size, "0x%llx (code without a file)", (unsigned long long)site->offset);
     }
     return buffer;
 }

@@ -156,7 +156,7 @@ def test_each_part_that_is_translated_is_an_advice():
     joined = lambda text: re.sub(r'"\s*"', "", text)
     sources = "".join(joined(p.read_text()) for p in (ROOT / "analyzer").rglob("*.[cdh]*")
                       if p.suffix in (".c", ".h", ".def") and p.name != "idiom.def")
-    parts = re.findall(r'(?:IDIOM|PATTERN)\("((?:[^"\\]|\\.)*)"', joined(table))
+    parts = re.findall(r'(?:IDIOM|OFFLOAD|PATTERN)\("((?:[^"\\]|\\.)*)"', joined(table))
     assert len(parts) > 25
     assert [p for p in parts if p not in sources] == []
 
@@ -206,3 +206,27 @@ def test_bare_pointers_and_objects_of_cuda_python(recording, library, path, kept
     recording.python(script, "", "take", package, check=False, SIMCUDA_MEMORY="2GiB", SIMCUDA_CONTEXT="512MiB")
     (oom,) = recording.report()["oom"]
     assert words in oom["advice"][0] and oom["stack"][-1]["line"] == 6, oom["advice"]
+
+
+OFFLOADS = """
+int cudaMalloc(void **, unsigned long); int cudaFree(void *); int cudaMemcpy(void *, const void *, unsigned long, int);
+int map(unsigned long n)
+{
+    static char host[1 << 20];
+    void *p;
+    int rc = cudaMalloc(&p, n);
+    cudaMemcpy(p, host, sizeof host, 1);
+    return rc + cudaFree(p);
+}
+"""
+
+
+@pytest.mark.parametrize("name, own", [("libgomp-plugin-nvptx.so.1", True), ("libsolver.so", False)])
+def test_a_program_that_offloads_calls_no_cuda_function(recording, tmp_path, name, own):
+    (tmp_path / "map.c").write_text(OFFLOADS)
+    subprocess.run(["cc", "-g", "-shared", "-fPIC", "-o", tmp_path / name, tmp_path / "map.c", f"-L{BUILD / 'sim'}",
+                    "-lcudart"], check=True)
+    recording.python("import ctypes, sys\nl = ctypes.CDLL(sys.argv[1])\nfor n in range(300): l.map(ctypes.c_size_t(4 << 20))\n",
+                     tmp_path / name)
+    text = report(recording)
+    assert ("target enter data" in text) == own and ("cudaMallocAsync" in text) != own, text

@@ -248,7 +248,23 @@ int main() {
     try { for (int i = 0; i < 4000; i++) session.add(1 << 20); } catch (const std::exception &) { return 3; }
 }
 """
+TWO_LINES = """
+#include <vector>
+struct Vec {
+    void *p;
+    static Vec with_capacity(size_t n) { Vec v; if (cudaMalloc(&v.p, n)) exit(3); return v; } // WRAPPER
+};
+static std::vector<Vec> images;
+static void render() {
+    Vec scratch = Vec::with_capacity(1 << 20);
+    Vec image = Vec::with_capacity(4 << 20); // LEAK
+    cudaFree(scratch.p);
+    images.push_back(image);
+}
+int main() { for (int i = 0; i < 4000; i++) render(); }
+"""
 FAILING = {
+    "two lines of one function": (TWO_LINES, "cpp", "leak", "`images.push_back(…)` keeps each of them (guess): remove"),
     "a class that one line constructs": (ONE_LINE, "cpp", "capacity", "`frames.push_back(…)` keeps each of them (guess): if"),
     "vector": (KEPT_IN_VECTOR, "cpp", "leak", "`snapshots.emplace_back(…)` keeps each of them (guess): remove those"),
     "map": (KEPT_IN_MAP, "cpp", "leak", "`this->items.try_emplace(…)` keeps each of them (guess)"),
