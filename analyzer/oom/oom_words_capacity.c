@@ -5,6 +5,7 @@
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/oom_square.h"
 
+#include "analyzer/site/native_source.h"
 #include "analyzer/site/owner.h"
 #include "analyzer/site/python_names.h"
 #include "analyzer/site/source_context.h"
@@ -89,14 +90,22 @@ static const char *describe_stored_blocks(struct oom_words *w)
             g = x;
     const bool many = f->growing_count >= STORED && f->growing > f->live / 2;
     if (!many && !g) return NULL;
+    const bool native = many && f->growing_native;
+    const struct result_site site = native ? site_of_call(w->b, f->growing_stack) : (struct result_site){0};
+    const char *keeper = native ? site_native_keeper(w->b, &site) : NULL;
     return TEXT(
         w,
         "%s: hardly anything was freed, so all %llu blocks of this line are live%s%s%s: if the program no longer "
-        "reads the earlier ones, drop the references to them; otherwise process the data in smaller pieces, or "
-        "use a larger GPU",
+        "reads the earlier ones, %s; otherwise process the data in smaller pieces, or use a larger GPU",
         oom_place_text(w, many ? f->growing_stack : g->stack.number),
-        (unsigned long long)(many ? f->growing_count : g->count), many ? "" : ", kept by `",
-        many ? "" : g->holders[0].text, many ? "" : "` (guess)");
+        (unsigned long long)(many ? f->growing_count : g->count),
+        keeper ? "; "
+        : many ? ""
+               : ", kept by `",
+        keeper ? keeper
+        : many ? ""
+               : g->holders[0].text,
+        many ? "" : "` (guess)", native ? "free them" : "drop the references to them");
 }
 
 static const char *oversized_verdict(struct oom_words *w)

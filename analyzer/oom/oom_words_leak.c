@@ -116,20 +116,11 @@ static const char *leak_share_text(struct oom_words *w, int64_t bytes)
 }
 
 /* The start of the advice: the statement that seems to keep the memory, or that none is known. */
-/* In C++: near the line that made the tensors, else near the line that called its function, which returned them. */
-static const char *native_keeper_text(const struct oom_words *w)
-{
-    const struct result_site *s = &w->v->growing;
-    const char *kept = site_native_keeper(w->b, s);
-    if (kept || !s->caller) return kept;
-    return site_native_keeper(w->b, &(struct result_site){.file = s->caller->file, .line = s->caller->line});
-}
-
 static const char *holder_text(struct oom_words *w, const char *otherwise)
 {
     const char *line = leak_line_of(w);
     const char *kept = site_kept_text(w->b->arena, line, w->v->holders, w->v->holders_n);
-    if (!kept && w->f->growing_native) kept = native_keeper_text(w);
+    if (!kept && w->f->growing_native) kept = site_native_keeper(w->b, &w->v->growing);
     return TEXT(w, "%s: %s", line, kept ?: otherwise);
 }
 
@@ -147,7 +138,7 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
     if (w->v->holders_n && w->v->holders[0].carried)
         return "detach it before the next pass reads it (.detach()), every N steps if backward() needs N of them";
     if (w->f->layer != RUN_SERIES_TENSOR)
-        return "drop the reference after each step (free the block, if nothing else does), or store a copy on the host";
+        return question_instead_of_blocks(w->b, w->f->growing_stack, w->v->holders_n > 0);
     if (w->f->growing_native && w->f->growing_sites > 1) /* gpuspy does not read libtorch's graphs */
         return "store .detach().cpu() instead (torch.no_grad() around the forward pass also avoids its graph, if no "
                "backward() follows)";

@@ -7,6 +7,7 @@
 #include "analyzer/base/units.h"
 #include "analyzer/site/holder.h"
 #include "analyzer/site/native_source.h"
+#include "analyzer/site/owner.h"
 #include "analyzer/whatif/whatif.h"
 
 #include <math.h>
@@ -90,6 +91,24 @@ static bool died_of_something_else(const struct result_report *r, const struct r
     return false;
 }
 
+/* A pointer of ctypes or cuda.bindings: no object frees its memory. Those of cuda.core do. */
+static bool is_bare_pointer(struct site_builder *b, uint32_t stack)
+{
+    const struct run_frame *frame;
+    const uint32_t owner = site_owner_of(b, stack);
+    if (site_owner_kind(b, owner) != RESULT_OWNER_USER && strcmp(site_owner_word(b, owner), "cuda") != 0) return false;
+    for (; (frame = run_stack_frame(b->run, stack)) != NULL; stack = run_stack_parent(b->run, stack))
+        if (frame->module && strstr(frame->module, "/cuda/core/")) return false;
+    return true;
+}
+
+const char *question_instead_of_blocks(struct site_builder *b, uint32_t stack, bool held)
+{
+    if (!is_bare_pointer(b, stack)) return "drop the reference after each step, or store a copy on the host";
+    return held ? "drop the reference after each step (free the block, if no object does), or store a copy on the host"
+                : "free each block after its last use";
+}
+
 static const char *advice_of_growth(struct site_builder *b, const struct result_growth *g)
 {
     const bool native =
@@ -112,10 +131,12 @@ static const char *advice_of_growth(struct site_builder *b, const struct result_
                "or use torch.no_grad() if no backward() follows";
     if (g->layer == RUN_SERIES_PINNED) return "drop the reference, or store a copy in memory that is not pinned";
     if (g->layer == RUN_SERIES_DEVICE && g->holders_n && g->holders[0].instead) return g->holders[0].instead;
-    if (g->layer == RUN_SERIES_DEVICE)
-        return "drop the reference (free the block, if nothing else does), or store a copy on the host";
-    return question_is_number(g->bytes / (int64_t)g->count) ? "drop the reference, or store " QUESTION_STORE_NUMBERS
-                                                            : "drop the reference, or store .detach().cpu()";
+    if (g->layer == RUN_SERIES_DEVICE) return question_instead_of_blocks(b, g->stack.number, g->holders_n > 0);
+    const char *text = question_is_number(g->bytes / (int64_t)g->count)
+                           ? "drop the reference, or store " QUESTION_STORE_NUMBERS
+                           : "drop the reference, or store .detach().cpu()";
+    const char *keeper = g->stack.site.kind == GS_FRAME_NATIVE ? site_native_keeper(b, &g->stack.site) : NULL;
+    return keeper ? arena_printf(b->arena, "%s: %s", keeper, text) : text;
 }
 
 static bool grows_by_steps(const struct result_growth *g)

@@ -4,25 +4,37 @@
 #include <string.h>
 #include "analyzer/base/each.h"
 
-enum framework { JAX, CUPY, TENSORFLOW, NUMBA, OTHERS, FRAMEWORKS, PYTORCH = FRAMEWORKS };
+enum framework { JAX, CUPY, TENSORFLOW, NUMBA, OTHERS, FRAMEWORKS, PYTORCH = FRAMEWORKS, OFFLOADED };
 
 static const struct idiom {
     const char *part, *instead[FRAMEWORKS];
 } idioms[] = {
 #define IDIOM(part, jax, cupy, tensorflow, numba, others) {part, {jax, cupy, tensorflow, numba, others}},
+#define OFFLOAD(part, words)
 #define PATTERN(torch, plain)
 #include "analyzer/question/idiom.def"
 #undef IDIOM
+#undef OFFLOAD
 #undef PATTERN
 };
 
-static const struct {
-    const char *torch, *plain;
-} names[] = {
+static const struct words {
+    const char *part, *instead;
+} names[] =
+    {
 #define IDIOM(part, jax, cupy, tensorflow, numba, others)
+#define OFFLOAD(part, words)
 #define PATTERN(torch, plain) {torch, plain},
 #include "analyzer/question/idiom.def"
+#undef OFFLOAD
+#undef PATTERN
+},
+  offload_rows[] = {
+#define OFFLOAD(part, words) {part, words},
+#define PATTERN(torch, plain)
+#include "analyzer/question/idiom.def"
 #undef IDIOM
+#undef OFFLOAD
 #undef PATTERN
 };
 
@@ -48,6 +60,15 @@ static size_t package_of(const struct run_frame *f)
     return i;
 }
 
+/* The runtimes of gcc's, LLVM's and NVIDIA's compilers for OpenMP and OpenACC on a GPU. */
+static bool is_offloading(const struct run_frame *f)
+{
+    static const char *const modules[] = {"libgomp-plugin-nvptx", "libomptarget", "libnvomp", "libacchost",
+                                          "libaccdevice"};
+    const char *slash = f->module ? strrchr(f->module, '/') : NULL;
+    return slash && ANY_OF(m, modules, COUNT_OF(modules), strncmp(slash + 1, *m, strlen(*m)) == 0);
+}
+
 /* If no frame shows one of these: OTHERS, but PYTORCH of another tool's recording, which may lack such frames. The
  * innermost framework of a call path makes the call: JAX's arrays may be made within PyTorch's DataLoader, which uses
  * no GPU. */
@@ -57,6 +78,7 @@ static enum framework framework_of(const struct site_builder *b)
     const size_t n = run_stack_count(run);
     bool *called = arena_alloc(b->arena, n + 1); /* it is another one's caller */
     size_t best = PACKAGES;
+    bool offloads = false;
     memset(called, 0, n + 1);
     for (size_t i = 0; i < run_series_count(run); i++) {
         const struct run_series *series = run_series(run, (uint32_t)i);
@@ -70,28 +92,36 @@ static enum framework framework_of(const struct site_builder *b)
         const struct run_frame *f;
         size_t at = PACKAGES;
         for (uint32_t s = (uint32_t)i; !called[i] && at == PACKAGES && (f = run_stack_frame(run, s)) != NULL;
-             s = run_stack_parent(run, s))
+             s = run_stack_parent(run, s)) {
             at = package_of(f);
+            offloads = offloads || is_offloading(f);
+        }
         best = at < best ? at : best;
     }
-    return best < PACKAGES ? packages[best].framework : b->report->imported ? PYTORCH : OTHERS;
+    return best < PACKAGES ? packages[best].framework : b->report->imported ? PYTORCH : offloads ? OFFLOADED : OTHERS;
 }
 
 /* The name of a wait or copy: PyTorch's method or, without PyTorch, what CUDA does. */
 static const char *plain_name(const char *pattern)
 {
     for (size_t i = 0; pattern && i < sizeof names / sizeof *names; i++)
-        if (strcmp(pattern, names[i].torch) == 0) return names[i].plain;
+        if (strcmp(pattern, names[i].part) == 0) return names[i].instead;
     return pattern;
+}
+
+static const char *with_words(struct arena *arena, const char *text, const char *part, const char *instead)
+{
+    const char *at = text ? strstr(text, part) : NULL;
+    return at ? arena_printf(arena, "%.*s%s%s", (int)(at - text), text, instead, at + strlen(part)) : text;
 }
 
 static const char *in_words_of(struct arena *arena, enum framework framework, const char *text)
 {
-    for (size_t i = 0; text && i < sizeof idioms / sizeof *idioms; i++) {
-        const char *at = strstr(text, idioms[i].part);
-        const char *instead = idioms[i].instead[framework] ?: idioms[i].instead[OTHERS];
-        if (at) text = arena_printf(arena, "%.*s%s%s", (int)(at - text), text, instead, at + strlen(idioms[i].part));
-    }
+    const size_t offloads = framework == OFFLOADED ? COUNT_OF(offload_rows) : 0;
+    const enum framework column = framework == OFFLOADED ? OTHERS : framework;
+    EACH (row, idioms, COUNT_OF(idioms))
+        text = with_words(arena, text, row->part, row->instead[column] ? row->instead[column] : row->instead[OTHERS]);
+    EACH (row, offload_rows, offloads) text = with_words(arena, text, row->part, row->instead);
     return text;
 }
 

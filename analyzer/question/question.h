@@ -53,6 +53,9 @@ const char *question_preallocates(struct site_builder *b, uint32_t process, uint
  * unused. */
 bool question_is_from_pool(struct site_builder *b, const struct result_preallocation *pool, uint32_t stack);
 const char *question_pool_advice(struct site_builder *b, const struct result_preallocation *pool);
+/* What to do about CUDA allocations of this stack that grow: drop the objects that hold them, or free bare pointers.
+ * `held`: a statement that keeps them is known. */
+const char *question_instead_of_blocks(struct site_builder *b, uint32_t stack, bool held);
 
 /* mark.c: NVML's sample of the device nearest to that time, NULL none. */
 const struct run_device_sample *question_sample_near(const struct site_builder *b, uint32_t process, int device,

@@ -484,6 +484,8 @@ const struct run_frame *run_stack_frame(const struct run *run, uint32_t stack);
         any_;                                  \
     })
 uint8_t run_module_rank(const char *module); /* enum run_rank, of a path */
+/* "Java" of libjvm.so: the language of an interpreter, of whose code gpuspy records no lines. NULL: of no such one. */
+const char *run_module_language(const char *module);
 uint32_t run_stack_depth(const struct run *run, uint32_t stack);
 /* The marker that ends a stack that is too deep; the recorder stores it as one of Python's. */
 static inline bool run_frame_is_cut(const struct run_frame *f)

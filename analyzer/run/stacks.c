@@ -65,13 +65,30 @@ static const struct {
     {"libnccl", RUN_RANK_LIBRARY},     {"libcufft", RUN_RANK_LIBRARY},  {"libcusparse", RUN_RANK_LIBRARY},
     {"libcusolver", RUN_RANK_LIBRARY}, {"libcurand", RUN_RANK_LIBRARY}, {"libtorch", RUN_RANK_LIBRARY},
     {"libc10", RUN_RANK_LIBRARY},      {"libstdc++", RUN_RANK_LIBRARY}, {"libgcc", RUN_RANK_LIBRARY},
-    {"libgomp", RUN_RANK_LIBRARY},     {"libffi", RUN_RANK_LIBRARY},    {"_ctypes", RUN_RANK_LIBRARY},
+    {"libgomp", RUN_RANK_LIBRARY},     {"libffi", RUN_RANK_PLUMBING},   {"_ctypes", RUN_RANK_LIBRARY},
     {"libpython", RUN_RANK_LIBRARY},   {"python3", RUN_RANK_LIBRARY},   {"libm.so", RUN_RANK_LIBRARY},
 };
 
+/* Interpreters of which gpuspy records no lines. */
+static const struct {
+    const char *prefix, *language;
+} interpreters[] = {
+    {"libjvm.", "Java"}, {"libjli.", "Java"},   {"libjnidispatch", "Java"}, /* JNA */
+    {"libR.so", "R"},    {"libjulia", "Julia"}, {"libruby", "Ruby"},        {"libluajit", "Lua"},
+    {"luajit", "Lua"},   {"liblua5", "Lua"},    {"libnode.", "JavaScript"}, {"libcoreclr.", "C#"},
+};
+
+const char *run_module_language(const char *module)
+{
+    const char *base = module ? basename(module) : "";
+    for (size_t i = 0; i < sizeof interpreters / sizeof *interpreters; i++)
+        if (strncmp(base, interpreters[i].prefix, strlen(interpreters[i].prefix)) == 0) return interpreters[i].language;
+    return NULL;
+}
+
 uint8_t run_module_rank(const char *module)
 {
-    if (!module) return RUN_RANK_LIBRARY;
+    if (!module || run_module_language(module)) return RUN_RANK_LIBRARY;
     const char *base = basename(module);
     for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
         if (strncmp(base, modules[i].prefix, strlen(modules[i].prefix)) == 0) return modules[i].rank;

@@ -205,19 +205,25 @@ static const char *find_keeper_of(const struct run_source *lines, struct name na
     return call;
 }
 
-const char *site_native_keeper(struct site_builder *b, const struct result_site *site)
+static const char *keeper_near(struct site_builder *b, const char *file, int line)
 {
     enum { NEXT = 8 };
     struct run_source lines;
     const char *call, *more;
     size_t n;
-    if (!site->file || !site->line || text_ends_with(site->file, ".c") || /* C has no containers of its own */
-        !run_source_lines(b->run, site->file, site->line, 0, NEXT, &lines))
+    if (!file || !line || text_ends_with(file, ".c") || /* C has no containers of its own */
+        !run_source_lines(b->run, file, line, 0, NEXT, &lines))
         return NULL;
     const struct name out = find_out_argument(lines.lines[0]);
     call = out.length ? find_keeper_of(&lines, out, &n, &more) : NULL;
     if (!call || !n) call = find_keeper_of(&lines, find_new_name(lines.lines[0]), &n, &more);
     return n ? arena_printf(b->arena, "`%.*s%s` keeps each of them (guess)", (int)n, call, more) : NULL;
+}
+
+const char *site_native_keeper(struct site_builder *b, const struct result_site *site)
+{
+    const struct run_frame *c = site->caller;
+    return keeper_near(b, site->file, site->line) ?: c ? keeper_near(b, c->file, c->line) : NULL;
 }
 
 const char *site_native_growth_advice(struct site_builder *b, const struct result_site *site)

@@ -7,7 +7,8 @@
  * line adds to a container of C++, else "free each block after its last use, …". In the arena. */
 const char *site_native_growth_advice(struct site_builder *b, const struct result_site *site);
 
-/* "`losses.push_back(…)` keeps each of them (guess)"; NULL: the source text near the site shows none. In the arena. */
+/* "`losses.push_back(…)` keeps each of them (guess)", by the source text near the site's line, or near the line that
+ * called its function, which returned the memory. NULL: none is known. In the arena. */
 const char *site_native_keeper(struct site_builder *b, const struct result_site *site);
 
 /* An advice about PyTorch in the words of the process's language: in a process without Python "torch::NoGradGuard" in

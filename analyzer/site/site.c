@@ -130,13 +130,21 @@ static bool is_snapshot_taker(const struct run_frame *frame)
     return false;
 }
 
+/* Java's, R's, …: what calls it is the program that started the interpreter, not the code that it executes. */
+static bool is_other_interpreter(const struct run_frame *frame)
+{
+    return frame->rank == RUN_RANK_LIBRARY && frame->module && run_module_language(frame->module);
+}
+
 static void find_frames(struct run *run, uint32_t stack, const struct map *helpers, struct found *f)
 {
     const struct run_frame *frame;
+    bool interpreted = false;
     for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, stack)) != NULL; hops++) {
         if (frame->kind == GS_FRAME_NATIVE) {
             int rank = is_snapshot_taker(frame) ? RUN_RANK_PLUMBING : frame->rank;
-            f->native[rank] = f->native[rank] == RUN_NONE ? stack : f->native[rank];
+            interpreted = interpreted || is_other_interpreter(frame);
+            if (f->native[rank] == RUN_NONE && (rank != RUN_RANK_OWN || !interpreted)) f->native[rank] = stack;
         } else if (run_frame_is_cut(frame)) {
             break;
         } else if (f->user != RUN_NONE) {
@@ -289,7 +297,7 @@ static const struct run_frame *next_own(struct own_frames *o)
         do {
             o->stack = o->next;
             frame = run_stack_frame(o->run, o->stack);
-            if (!frame || o->hops++ > RUN_DEPTH_MAX) return NULL;
+            if (!frame || is_other_interpreter(frame) || o->hops++ > RUN_DEPTH_MAX) return NULL;
             o->next = run_stack_parent(o->run, o->stack);
         } while (frame->kind != GS_FRAME_NATIVE || frame->rank != RUN_RANK_OWN);
         o->places = run_frame_places(o->run, o->stack, &o->n);
@@ -423,7 +431,8 @@ static bool has_last_word(const char *name, const char *word)
 /* Functions that return new memory, by their names: constructors, "operator new", "gpu_alloc", "make_device". */
 static bool is_named_as_allocator(const char *function)
 {
-    static const char *const words[] = {"new", "make", "create", "acquire", "zeros", "empty"};
+    static const char *const words[] = {"new",   "make", "create", "acquire", "zeros",
+                                        "empty", "with", "from",   "reserve"};
     char name[256];
     text_function(name, sizeof name, function, sizeof name - 1, true);
     if (is_native_constructor(name) || strstr(name, "operator new")) return true;
@@ -503,12 +512,13 @@ static void count_native_callers(struct caller_counts *c, struct run *run, uint3
     }
 }
 
-/* A wrapper reaches CUDA at fewer lines than call it. A function that does the program's work has several allocations,
- * or is called from one function only. */
+/* A wrapper reaches CUDA at fewer lines than call it; one that is named as an allocator may have one line and one
+ * caller. A function that does the program's work has several allocations, or is called from one function only. */
 static bool is_native_wrapper(const struct native_function *f)
 {
-    return f->calling_lines > f->lines && (f->named || !f->recursive) &&
-           (f->named || f->several_callers || (f->lines == 1 && f->calling_lines >= HELPER_CALLERS));
+    if (f->named) return f->calling_lines > f->lines || (f->lines == 1 && f->calling_lines == 1);
+    return f->calling_lines > f->lines && !f->recursive &&
+           (f->several_callers || (f->lines == 1 && f->calling_lines >= HELPER_CALLERS));
 }
 
 /* A function that only wrappers call is a part of them. */
@@ -648,9 +658,10 @@ const char *site_text(const struct result_site *site, char *buffer, size_t size)
     } else if (function) {
         snprintf(buffer, size, "%s%s%s%s", function, site->file ? " (" : "",
                  site->file ? file_base_name(site->file) : "", site->file ? ")" : "");
+    } else if (site->file) {
+        snprintf(buffer, size, "%s+0x%llx", file_base_name(site->file), (unsigned long long)site->offset);
     } else {
-        snprintf(buffer, size, "%s+0x%llx", site->file ? file_base_name(site->file) : "?",
-                 (unsigned long long)site->offset);
+        snprintf(buffer, size, "0x%llx (code without a file)", (unsigned long long)site->offset);
     }
     return buffer;
 }

@@ -80,7 +80,12 @@ void view_text_source(const struct draw_text *v, const struct result_oom_verdict
     size_t most = v->brief && v->shorter >= DRAW_NO_REMARKS ? 1 : o->source_n;
     const struct result_site *at = &o->blame;
 
-    if (at->known && at->kind == GS_FRAME_NATIVE && !at->library && !at->exit && !at->line && at->file)
+    const bool native = at->known && at->kind == GS_FRAME_NATIVE && !at->exit && !at->line && at->file;
+    const char *language = native ? run_module_language(at->file) : NULL;
+
+    if (language)
+        draw_label(v, TERMINAL_BOLD, "Source", "unknown: gpuspy records no lines of %s", language);
+    else if (native && !at->library)
         draw_label(v, TERMINAL_BOLD, "Source", "unknown: %s has no line numbers here: compile it with -g",
                    basename(at->file));
     for (size_t i = 0; i < o->source_n && i < most; i++) print_excerpt(v, &o->source[i]);

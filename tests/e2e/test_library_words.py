@@ -50,7 +50,7 @@ def report(recording):
 
 @pytest.mark.parametrize("path, size, words", [
     ("onnxruntime/capi/libonnxruntime_providers_cuda.so", 800, "arena_extend_strategy=kSameAsRequested"),
-    ("llama_cpp/lib/libggml-cuda.so", 800, "type_k and type_v"),
+    ("llama_cpp/lib/libggml-cuda.so", 800, "type_k and type_v with flash_attn=True"),
     ("llama_cpp/lib/libggml-cuda.so", 4000, "n_gpu_layers"),  # more than the GPU has: no broadcast made it
     ("faiss/libfaiss.so", 800, "setTempMemory"),
     ("ctranslate2.libs/libctranslate2.so", 800, "max_batch_size"),
@@ -156,7 +156,7 @@ def test_each_part_that_is_translated_is_an_advice():
     joined = lambda text: re.sub(r'"\s*"', "", text)
     sources = "".join(joined(p.read_text()) for p in (ROOT / "analyzer").rglob("*.[cdh]*")
                       if p.suffix in (".c", ".h", ".def") and p.name != "idiom.def")
-    parts = re.findall(r'(?:IDIOM|PATTERN)\("((?:[^"\\]|\\.)*)"', joined(table))
+    parts = re.findall(r'(?:IDIOM|OFFLOAD|PATTERN)\("((?:[^"\\]|\\.)*)"', joined(table))
     assert len(parts) > 25
     assert [p for p in parts if p not in sources] == []
 
@@ -190,3 +190,43 @@ def test_waits_in_a_folder_with_a_librarys_name(recording, library):
     recording.python("import sys\nsys.path.insert(0, sys.argv[1])\nfrom solver.copy import copy\ncopy()\n", package.parent)
     assert recording.report()["sync"]
     assert "StandardGpuResources" not in report(recording) and "search and add more vectors" not in report(recording)
+
+
+@pytest.mark.parametrize("path, kept, words", [
+    ("cuda/bindings/cydriver.so", False, "free each block after its last use"),
+    ("cuda/bindings/cydriver.so", True, "(free the block, if no object does)"),
+    ("cuda/core/_buffer.so", True, "drop the reference after each step, or"),
+])
+def test_bare_pointers_and_objects_of_cuda_python(recording, library, path, kept, words):
+    """Nothing frees what a pointer of cuda.bindings refers to; a Buffer of cuda.core frees its memory."""
+    package = library(path).parent
+    (package / "make.py").write_text(START.replace("sys.argv[1]", repr(str(library(path)))) + "    return [mib]\n")
+    script = ("import sys\nsys.path.insert(0, sys.argv[3])\nfrom make import make\nkept = []\nfor step in range(900):\n"
+              "    block = make(4)\n" + ("    kept.append(block)\n" if kept else ""))
+    recording.python(script, "", "take", package, check=False, SIMCUDA_MEMORY="2GiB", SIMCUDA_CONTEXT="512MiB")
+    (oom,) = recording.report()["oom"]
+    assert words in oom["advice"][0] and oom["stack"][-1]["line"] == 6, oom["advice"]
+
+
+OFFLOADS = """
+int cudaMalloc(void **, unsigned long); int cudaFree(void *); int cudaMemcpy(void *, const void *, unsigned long, int);
+int map(unsigned long n)
+{
+    static char host[1 << 20];
+    void *p;
+    int rc = cudaMalloc(&p, n);
+    cudaMemcpy(p, host, sizeof host, 1);
+    return rc + cudaFree(p);
+}
+"""
+
+
+@pytest.mark.parametrize("name, own", [("libgomp-plugin-nvptx.so.1", True), ("libsolver.so", False)])
+def test_a_program_that_offloads_calls_no_cuda_function(recording, tmp_path, name, own):
+    (tmp_path / "map.c").write_text(OFFLOADS)
+    subprocess.run(["cc", "-g", "-shared", "-fPIC", "-o", tmp_path / name, tmp_path / "map.c", f"-L{BUILD / 'sim'}",
+                    "-lcudart"], check=True)
+    recording.python("import ctypes, sys\nl = ctypes.CDLL(sys.argv[1])\nfor n in range(300): l.map(ctypes.c_size_t(4 << 20))\n",
+                     tmp_path / name)
+    text = report(recording)
+    assert ("target enter data" in text) == own and ("cudaMallocAsync" in text) != own, text

@@ -235,7 +235,37 @@ int main() {
 }
 """
 #            program         suffix cause                advice
+ONE_LINE = BUFFER + """
+struct Session {
+    std::vector<std::unique_ptr<Buffer<float>>> frames;
+    void add(size_t n)
+    {
+        frames.push_back(std::make_unique<Buffer<float>>(n)); // LEAK
+    }
+};
+int main() {
+    Session session;
+    try { for (int i = 0; i < 4000; i++) session.add(1 << 20); } catch (const std::exception &) { return 3; }
+}
+"""
+TWO_LINES = """
+#include <vector>
+struct Vec {
+    void *p;
+    static Vec with_capacity(size_t n) { Vec v; if (cudaMalloc(&v.p, n)) exit(3); return v; } // WRAPPER
+};
+static std::vector<Vec> images;
+static void render() {
+    Vec scratch = Vec::with_capacity(1 << 20);
+    Vec image = Vec::with_capacity(4 << 20); // LEAK
+    cudaFree(scratch.p);
+    images.push_back(image);
+}
+int main() { for (int i = 0; i < 4000; i++) render(); }
+"""
 FAILING = {
+    "two lines of one function": (TWO_LINES, "cpp", "leak", "`images.push_back(…)` keeps each of them (guess): remove"),
+    "a class that one line constructs": (ONE_LINE, "cpp", "capacity", "`frames.push_back(…)` keeps each of them (guess): if"),
     "vector": (KEPT_IN_VECTOR, "cpp", "leak", "`snapshots.emplace_back(…)` keeps each of them (guess): remove those"),
     "map": (KEPT_IN_MAP, "cpp", "leak", "`this->items.try_emplace(…)` keeps each of them (guess)"),
     "early return": (EARLY_RETURN, "c", "leak", "free each block after its last use, also if a function returns early"),
@@ -462,3 +492,48 @@ def test_a_stack_whose_outer_frames_are_cut(recording, memory, code):
     assert json.loads(stack)[-1]["function"] == "(deeper frames cut)"
     assert [g["newest"]["line"] for g in report["growth"]] == [line_of(HEAD + DEEP, "LEAK")]
     assert [o["blame"]["line"] for o in report["oom"]] == [line_of(HEAD + DEEP, "LEAK")] * (code != 0)
+
+
+SHIM = """
+int interpret(int (*call)(void), int times);
+static int r_alloc(void) { void *p; return cudaMalloc(&p, 4 << 20); } /* LEAK */
+int main(int argc, char **argv) { return interpret(r_alloc, 4000) ? 3 : 0; }
+"""
+INTERPRETER = """
+#include <stddef.h>
+int cudaMalloc(void **, size_t);
+int interpret(int (*call)(void), int times)
+{
+    void *p;
+    int rc = 0;
+    for (int i = 0; i < times && !rc; i++) rc = call ? call() : cudaMalloc(&p, 4 << 20);
+    return rc;
+}
+"""
+
+
+def run_interpreted(recording, name, source):
+    (recording.folder / "interpreter.c").write_text(INTERPRETER)
+    library = recording.folder / name
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, recording.folder / "interpreter.c",
+                    BUILD / "sim" / "libcudart.so.13"], check=True)
+    (recording.folder / "code.c").write_text(HEAD + source)
+    subprocess.run(["gcc", "-g", "-w", "-o", "program", "code.c", library, BUILD / "sim" / "libcudart.so.13",
+                    f"-Wl,-rpath,{recording.folder}"], cwd=recording.folder, check=True)
+    done = recording.run(recording.folder / "program", check=False, SIMCUDA_MEMORY="1GiB")
+    assert done.returncode == 3
+    (oom,) = recording.report()["oom"]
+    return oom, recording.gpuspy("report", recording.database).stdout
+
+
+def test_the_program_that_starts_an_interpreter_is_not_its_codes_caller(recording):
+    """R's main() is no line of a package whose function R calls."""
+    oom, _ = run_interpreted(recording, "libR.so", SHIM)
+    assert (oom["blame"]["function"], oom["blame"]["line"]) == ("r_alloc", line_of(HEAD + SHIM, "LEAK"))
+
+
+@pytest.mark.parametrize("name, language", [("libjvm.so", "Java"), ("libjnidispatch.system.so", "Java"), ("libR.so", "R")])
+def test_lines_of_another_interpreters_language_are_unknown(recording, name, language):
+    oom, text = run_interpreted(recording, name, SHIM.replace("interpret(r_alloc", "interpret(0"))
+    assert oom["blame"]["file"].endswith(name)
+    assert f"unknown: gpuspy records no lines of {language}" in text and "compile it with -g" not in text
