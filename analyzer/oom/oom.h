@@ -19,6 +19,7 @@ struct oom_after {
     bool raised;           /* the exception that ended the program came from it */
     bool own_thread;       /* a thread of Python's other than the main one: the exception ends only that thread */
     int exit_status;       /* of the process; -1 unknown */
+    const char *prompt;    /* oom_notebook_prompt */
     int64_t steps;         /* that ended later, including the failed one; RUN_UNKNOWN */
     uint64_t allocations;  /* of the layer that counts, by all threads, and their bytes */
     int64_t bytes, live;   /* live: when it failed */

@@ -18,7 +18,8 @@ const struct run_frame *oom_notebook_cell(const struct run *run, uint32_t stack)
 
 const char *oom_notebook_session(const struct run *run, uint32_t stack)
 {
-    static const char *const prompts[] = {"<stdin>", "<python-input-", "<console>"};
+    static const char *const prompts[] = {"<stdin>", "<python-input-", "<console>",
+                                          "<input>", "<pyshell#",      "<bpython-input-"};
     if (oom_notebook_cell(run, stack)) return "IPython";
     const struct run_frame *f;
     for (; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack))
@@ -26,6 +27,14 @@ const char *oom_notebook_session(const struct run *run, uint32_t stack)
             ANY_OF(p, prompts, COUNT_OF(prompts), strncmp(f->file, *p, strlen(*p)) == 0))
             return "Python's prompt";
     return NULL;
+}
+
+const char *oom_notebook_prompt(const struct run *run, const struct run_process *p, uint32_t stack)
+{
+    if (p->exit_status == 0 && run_stack_is_in(run, stack, "/bdb.py", "run")) return "the debugger";
+    const bool typed = p->command && strstr(p->command, " -i"); /* otherwise <stdin> can be a script */
+    const bool is = p->exit_status <= 0 && (p->kernel || typed || oom_notebook_cell(run, stack));
+    return is ? oom_notebook_session(run, stack) ?: "IPython" : NULL;
 }
 
 static const struct oom_notebook_display *display_of(const struct oom_notebook_displays *d, const char *file)

@@ -83,6 +83,13 @@ static bool is_command_line(const struct run_frame *frame)
     return frame->file && strcmp(frame->file, "<string>") == 0;
 }
 
+/* A cell of a notebook, outside of functions: what runs the cell is not a caller in the program. */
+static bool is_cell_itself(const struct run_frame *frame)
+{
+    return frame->file && frame->function && gs_source_is_cell(frame->file) &&
+           (strcmp(frame->function, "<module>") == 0 || strncmp(frame->function, "<cell line", 10) == 0);
+}
+
 /* Code that an installed package compiled: it names that "<string>", too, and calls it. It also calls the functions of
  * a program that is itself a command line. */
 static bool is_compiled_by_package(const struct run *run, uint32_t stack)
@@ -142,6 +149,7 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
         } else if (run_frame_is_cut(frame)) {
             break;
         } else if (f->user != RUN_NONE) {
+            if (is_cell_itself(run_stack_frame(run, f->user))) return;
             if (!site_is_library(frame) && !is_generated(frame) && !is_command_line(frame)) {
                 f->user_caller = stack;
                 return;
