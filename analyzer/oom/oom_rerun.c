@@ -69,11 +69,10 @@ static bool has_operators(const char *code)
 {
     char quote = 0, before = '(';
     for (const char *p = code; *p; p++) {
-        if (quote || *p == '"' || *p == '\'') {
+        if (quote || *p == '"' || *p == '\'')
             quote = !quote ? *p : *p == quote ? 0 : quote;
-        } else if (strchr("+-*/@%&|^", *p) && !strchr("(,=[", before)) {
+        else if (strchr("+-*/@%&|^", *p) && !strchr("(,=[", before))
             return true;
-        }
         before = *p == ' ' ? before : *p;
     }
     return false;
@@ -137,10 +136,11 @@ void oom_explain_rerun(struct oom_words *w)
                          "its exception and with it the variables of its functions",
                          oom_place_text(w, e->stack), SIZE(w, e->bytes), SIZE(w, w->f->live));
     struct result_measure m = {
-        .text = TEXT(w,
-                     "%s: before the cell runs again, del the variables that it sets, and if it failed, run a cell with "
-                     "1/0, which replaces its exception; then import gc; gc.collect() in another cell",
-                     site_short_text(w->b, &w->v->growing)),
+        .text =
+            TEXT(w,
+                 "%s: before the cell runs again, del the variables that it sets, and if it failed, run a cell with "
+                 "1/0, which replaces its exception; then import gc; gc.collect() in another cell",
+                 site_short_text(w->b, &w->v->growing)),
         .frees_bytes = e->bytes,
         .enough = -1,
         .effort = OOM_EFFORT_LINE,
