@@ -70,15 +70,6 @@ static const char *cell_name(struct run *run, const char *file)
     return shown;
 }
 
-/* /ipykernel_4711/3032832350.py, /ipython-input-3-4282502808.py, <ipython-input-3-1b2c3d>: a hash of the text is last.
- */
-const char *run_cell_text(const struct run *run, const char *file)
-{
-    const char *name = run_cell_file(run, file);
-    const char *dash = strrchr(name, '-'), *slash = strrchr(name, '/');
-    return !gs_source_is_cell(name) ? NULL : !dash || (slash && slash > dash) ? slash : dash;
-}
-
 static bool is_cell_frame(const struct run_frame *f)
 {
     return f->kind == GS_FRAME_PYTHON && f->file && gs_source_is_cell(f->file);

@@ -85,7 +85,7 @@ static int open_notebook(int folder, const char *name, off_t most)
     return -1;
 }
 
-static void add_cell(struct run *run, const char *text, const char *notebook, size_t number, long count)
+static void add_notebook_cell(struct run *run, const char *text, const char *notebook, size_t number, long count)
 {
     const char *shown = skip_empty_lines(text);
     const size_t length = strlen(shown), size = 2 * length + 16; /* a mask can be longer than a secret */
@@ -109,7 +109,9 @@ static void add_cells(struct run *run, const json_t *root, const char *notebook)
         const bool code = type && strcmp(type, "code") == 0;
         number += code;
         char *text = code ? join_cell_source(json_object_get(cell, "source")) : NULL;
-        if (text) add_cell(run, text, notebook, number, json_integer_value(json_object_get(cell, "execution_count")));
+        if (text)
+            add_notebook_cell(run, text, notebook, number,
+                              json_integer_value(json_object_get(cell, "execution_count")));
         free(text);
     }
 }
@@ -119,11 +121,11 @@ static void add_script_cell(struct run *run, char *text, const char *script, siz
 {
     text += strspn(text, blank);
     size_t n = strlen(text);
-    add_cell(run, text, script, number, 0);
+    add_notebook_cell(run, text, script, number, 0);
     while (n && strchr(blank, text[n - 1])) n--;
     if (!text[n]) return;
     text[n] = 0;
-    add_cell(run, text, script, number, 0);
+    add_notebook_cell(run, text, script, number, 0);
 }
 
 /* A script whose cells begin with lines "# %%". */
@@ -175,6 +177,22 @@ static void add_notebooks(struct run *run, const char *path)
     if (folder) closedir(folder);
 }
 
+const char *run_cell_file(const struct run *run, const char *name)
+{
+    EACH_IN (c, run->cell_names)
+        if (c->shown == name) return c->file;
+    return name;
+}
+
+/* /ipykernel_4711/3032832350.py, /ipython-input-3-4282502808.py, <ipython-input-3-1b2c3d>: a hash of the text is last.
+ */
+const char *run_cell_text(const struct run *run, const char *file)
+{
+    const char *name = run_cell_file(run, file);
+    const char *dash = strrchr(name, '-'), *slash = strrchr(name, '/');
+    return !gs_source_is_cell(name) ? NULL : !dash || (slash && slash > dash) ? slash : dash;
+}
+
 /* Of another machine's run, as Colab's, the user has put the notebook there. */
 static void add_notebooks_beside(struct run *run, const char *recording, const char *folder)
 {
@@ -201,19 +219,15 @@ const struct run_cell *run_notebook_cell(struct run *run, const char *file, cons
         add_notebooks_beside(run, run_shown_path(p->path), folder);
     }
     struct run_cell *found = NULL;
+    const char *of = NULL;
     EACH_IN (c, run->cells) {
         if (c->hash != hash) continue;
-        if (found && (c->number != found->number || found->notebook != c->notebook)) found->notebook = NULL;
-        if (found && c->number != found->number) found->number = 0;
+        const bool other = found && c->notebook != of; /* of equal cells of a notebook, the first */
+        if (other) found->notebook = NULL;
+        if (other && c->number != found->number) found->number = 0;
         if (found && c->count) found->count = c->count > found->count ? c->count : found->count;
+        of = c->notebook;
         found = found ? found : c;
     }
     return found;
-}
-
-const char *run_cell_file(const struct run *run, const char *name)
-{
-    EACH_IN (c, run->cell_names)
-        if (c->shown == name) return c->file;
-    return name;
 }
