@@ -30,7 +30,7 @@ bool oom_notebook_displays_of(const struct oom_notebook_displays *d, const struc
  * trained while the current cell trains one, too. file: NULL none. */
 struct oom_notebook_left {
     const char *file;
-    int64_t bytes, passes; /* passes: of it, in intermediate results */
+    int64_t bytes, passes; /* passes: of it, in intermediate results and in what its functions made */
     bool trained;
     const char *failed; /* the exception that ended it, and that IPython still keeps; NULL: unknown, or none */
 };
