@@ -139,8 +139,40 @@ static bool is_snapshot_taker(const struct run_frame *frame)
     return false;
 }
 
+/* What pip writes for a package's command, and the start of a zipped application. */
+static bool is_launcher(const struct run_frame *frame)
+{
+    const char *slash = frame->file ? strrchr(frame->file, '/') : NULL;
+    const bool script = slash && slash - frame->file >= 4 && strncmp(slash - 4, "/bin", 4) == 0 &&
+                        !strchr(slash, '.') && frame->function && strcmp(frame->function, "<module>") == 0;
+    return script || (slash && (strstr(frame->file, "/_bootstrap/") || strstr(frame->file, "/.bootstrap/")));
+}
+
+/* The package that a launcher calls at `below` is the program: its innermost line on the call path, and the one that
+ * calls it. */
+static void find_launched(const struct run *run, uint32_t stack, uint32_t below, struct found *f)
+{
+    static const char folder[] = "/site-packages/";
+    const struct run_frame *frame = run_stack_frame(run, below);
+    const char *at = frame && frame->file ? strstr(frame->file, folder) : NULL;
+    const size_t n = at ? (size_t)(at - frame->file) + sizeof folder - 1 : 0,
+                 name = at ? strcspn(frame->file + n, "/") : 0;
+    if (!at || !frame->file[n + name]) return;
+    const char *package = frame->file;
+    for (f->user = RUN_NONE; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+        const bool is =
+            frame->kind == GS_FRAME_PYTHON && frame->file && strncmp(frame->file, package, n + name + 1) == 0;
+        if (is && f->user != RUN_NONE && f->user_caller == RUN_NONE) f->user_caller = stack;
+        if (is && f->user == RUN_NONE) f->user = stack;
+        if (stack == below) break;
+    }
+    if (f->inner == f->user) f->inner = RUN_NONE;
+}
+
 static void find_frames(struct run *run, uint32_t stack, const struct map *helpers, struct found *f)
 {
+    const uint32_t innermost = stack;
+    uint32_t below = RUN_NONE;
     const struct run_frame *frame;
     for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, stack)) != NULL; hops++) {
         if (frame->kind == GS_FRAME_NATIVE) {
@@ -165,6 +197,11 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
                 f->helper = f->helper == RUN_NONE ? stack : f->helper;
             else
                 f->user = stack;
+            if (f->user != RUN_NONE && below != RUN_NONE && is_launcher(frame)) {
+                find_launched(run, innermost, below, f);
+                if (f->user != stack) return;
+            }
+            below = stack;
         }
         stack = run_stack_parent(run, stack);
     }

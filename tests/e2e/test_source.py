@@ -442,6 +442,23 @@ def take(n):
     assert lib.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(n)) == 0
     return p
 """
+@pytest.mark.parametrize("launcher, package, line", [
+    ("bin/tool", "site-packages/tool", "device.py"), ("app.pyz/_bootstrap/__init__.py", "site-packages/tool", "device.py"),
+    ("bin/tool", "tool", "device.py"), ("bin/tool.py", "site-packages/tool", "tool.py")])
+def test_the_package_that_its_command_starts_is_the_program(recording, launcher, package, line):
+    """After `pip install .`, the user's own lines are in site-packages."""
+    at, command = recording.folder / package, recording.folder / launcher
+    for folder in (at, command.parent):
+        folder.mkdir(parents=True)
+    (at / "__init__.py").touch()
+    (at / "device.py").write_text(LIBRARY + "def main():\n    return [take(1 << 20)]\n")
+    command.write_text("from tool.device import main\nkept = main()\n")
+    recording.python(f"import sys\nsys.path.insert(0, {str(at.parent)!r})\n"
+                     f"exec(compile(open({str(command)!r}).read(), {str(command)!r}, 'exec'))\n")
+    site = recording.report()["peak"][0]["by_stack"][0]["site"]
+    assert site["file"].endswith("/" + line), site
+
+
 EDITABLE = "__editable__.toolkit-1.0.pth,sha256=x,40\ntoolkit-1.0.dist-info/RECORD,,\n"
 
 
