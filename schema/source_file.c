@@ -71,21 +71,33 @@ static bool is_numbered(const char *name, const char *before, const char *after)
     return digits && strcmp(name + n + digits, after) == 0;
 }
 
+/* In a pattern, # is a number, or several with dashes between them. */
+static bool is_pattern(const char *p, const char *pattern)
+{
+    for (; *pattern; pattern++) {
+        const size_t n = *pattern == '#' ? strspn(p, "0123456789-") : *p == *pattern;
+        if (!n) return false;
+        p += n;
+    }
+    return !*p;
+}
+
 bool gs_source_is_cell(const char *file)
 {
-    static const char digits[] = "0123456789", kernel[] = "/ipykernel_", colab[] = "/ipython-input-";
     static const char *const names[] = {"<ipython-input-", "<cell"};
+    static const char *const patterns[] = {"/ipykernel_#/#.py",       "/ipython-input-#.py" /* Colab */,
+                                           "/xpython_#/#.py",         "<command-#>" /* Databricks */,
+                                           "/.ipykernel/#/command-#", "/.ipykernel/#/command-#.py"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strncmp(file, names[i], strlen(names[i])) == 0) return true;
     if (is_numbered(file, "In [", "]") || is_numbered(file, "cell ", "")) return true; /* run/cell_names.c */
-    const char *p = strstr(file, kernel);
-    if (p) {
-        p += strlen(kernel);
-        p += strspn(p, digits);
-        return *p == '/' && strcmp(p + 1 + strspn(p + 1, digits), ".py") == 0;
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        char before[32];
+        snprintf(before, sizeof before, "%.*s", (int)strcspn(patterns[i], "#"), patterns[i]);
+        const char *at = strstr(file, before);
+        if (at && is_pattern(at, patterns[i])) return true;
     }
-    p = strstr(file, colab);
-    return p && strcmp(p + strlen(colab) + strspn(p + strlen(colab), "0123456789-"), ".py") == 0;
+    return false;
 }
 
 bool gs_source_is_library(const char *file)

@@ -21,8 +21,9 @@ bool gs_source_is_library(const char *file);
 bool gs_source_is_own(const char *file);
 /* Is it a source file of C, C++, CUDA or Rust, by its name? */
 bool gs_source_is_native(const char *file);
-/* Is it a cell of a notebook? …/ipykernel_4711/3032832350.py, Colab's …/ipython-input-3-4282502808.py, a name without
- * a file, or what the analyzer calls it. The numbers are a hash of the cell's text, so such a file never changes. */
+/* Is it a cell of a notebook? …/ipykernel_4711/3032832350.py, Colab's …/ipython-input-3-4282502808.py or without the 3,
+ * Databricks' …/.ipykernel/991/command-1723439101937605-4150301398, a name without a file, or what the analyzer calls
+ * it. The last number is a hash of the cell's text, so such a file never changes. */
 bool gs_source_is_cell(const char *file);
 
 /* A relative name is resolved in `folder`; false: that is NULL, or the path is too long. */

@@ -62,7 +62,7 @@ static void measure_complete(struct checking *c)
     const char *why =
         p->recording ? "the program is still running"
         : p->torn    ? "its last events are missing"
-        : !p->complete
+        : !p->complete && !p->kernel
             ? "the program was killed, crashed or called _exit: gpuspy does not know what it would have done next"
         : has_crashed(c, failure, sizeof failure)
             ? arena_printf(c->arena, "the program crashed (%s): gpuspy does not know what it would have needed later",

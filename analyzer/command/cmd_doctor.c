@@ -76,6 +76,10 @@ static void print_doctor_text(const struct doctor *d)
         printf("Recording works, with %zu warning%s.\n", warnings, warnings == 1 ? "" : "s");
     else
         printf("Recording works. Next: gpuspy run -- PROGRAM\n");
+    if (problems) return;
+    text_wrap(stdout, &term, 0, 0, true,
+              "If a run records nothing, no process called CUDA, one printed \"not recording\", or the processes ran "
+              "without gpuspy's LD_PRELOAD: under sudo, in a container, or from a script that sets it.");
 }
 
 static bool print_doctor_json(const struct doctor *d)

@@ -63,27 +63,21 @@ static bool has_gpu(void)
 
 void command_print_unrecorded(const char *program, int status, bool torch_cpu, bool what_if)
 {
-    const char *why = cannot_load(program);
-    const char *dry = !torch_cpu && !what_if && !has_gpu()
-                          ? "; this machine has no NVIDIA GPU: gpuspy run --simulate a100-40g is a "
-                            "dry run without one"
-                          : "";
-    /* A process that calls CUDA but cannot write its recording reports that itself; this one does not know it. Nor does
-     * it know what a process does whose environment was replaced. */
-    static const char unless[] =
-        ", unless one printed \"not recording\" or ran without gpuspy's LD_PRELOAD (under sudo, "
-        "in a container, or from a script that sets it)";
+    const char *why = cannot_load(program), *name = basename(program);
     char ended[160];
 
     format_outcome(status, ended, sizeof ended);
+    /* A process that calls CUDA but cannot write its recording reports that itself; this one does not know it. Nor does
+     * it know what a process does whose environment was replaced: gpuspy doctor explains both. */
     if (why)
         complain("nothing was recorded: '%s' %s%s%s", program, why, *ended ? "; it " : "", ended);
-    else if (*ended)
-        complain("nothing was recorded: '%s' %s, and none of its processes had called CUDA%s%s", program, ended, unless,
-                 dry);
+    else if (strchr(ended, '('))
+        complain("nothing was recorded: '%s' %s; see gpuspy doctor", name, ended);
     else
-        complain("nothing was recorded: '%s' succeeded, but none of its processes called CUDA%s%s", program, unless,
-                 *dry        ? dry
-                 : torch_cpu ? ""
-                             : "; --torch-cpu records PyTorch's CPU tensors");
+        complain("nothing was recorded: '%s' %s, and no recorded process called CUDA%s; see gpuspy doctor", name,
+                 *ended ? ended : "succeeded",
+                 torch_cpu || what_if ? ""
+                 : !has_gpu()         ? "; no GPU here: add --simulate a100-40g"
+                 : *ended             ? ""
+                                      : "; --torch-cpu records PyTorch's CPU tensors");
 }

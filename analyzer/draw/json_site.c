@@ -88,7 +88,7 @@ void draw_json_process(json_t *o, const struct run_process *p)
     set_json(o, "exit_signal", p->exit_signal ? json_integer(p->exit_signal) : json_null());
     SET_MEMBERS(o, p, exception, exception_place);
     set_text(o, "failure", run_process_failure(p, failure, sizeof failure));
-    SET_MEMBERS(o, p, recording, lost_events);
+    SET_MEMBERS(o, p, recording, kernel, lost_events);
 }
 
 void draw_json_where(json_t *o, const struct result_report *r, uint32_t process, int device)

@@ -559,6 +559,7 @@ static struct oom_facts oom_facts_of(struct oom_failures *o, const struct oom_gr
                             : -1;
         oom_find_demand(o->b, &f);
         oom_notebook_find_displayed(o->b->run, c->live, c->live_n, &f);
+        oom_find_rerun(o->b, c->live, c->live_n, &f);
         oom_graph_judge(o->b, &o->passes, c->live, c->live_n, &f);
         f.graphs = run_graph_memory_at(o->b->run, row->process, row->device, row->time_ns);
         if (f.total != RUN_UNKNOWN && f.free != RUN_UNKNOWN &&

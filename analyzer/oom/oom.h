@@ -19,6 +19,7 @@ struct oom_after {
     bool raised;           /* the exception that ended the program came from it */
     bool own_thread;       /* a thread of Python's other than the main one: the exception ends only that thread */
     int exit_status;       /* of the process; -1 unknown */
+    const char *prompt;    /* oom_notebook_prompt */
     int64_t steps;         /* that ended later, including the failed one; RUN_UNKNOWN */
     uint64_t allocations;  /* of the layer that counts, by all threads, and their bytes */
     int64_t bytes, live;   /* live: when it failed */
@@ -50,6 +51,11 @@ struct oom_displayed {
     int64_t bytes;
     uint64_t times; /* the cells, or the runs of one */
     uint32_t stack; /* of the most; RUN_NONE none */
+};
+/* What an earlier run of the cell that requests has left (oom_rerun.c). */
+struct oom_rerun {
+    int64_t bytes, until_ns; /* all of it was allocated by then */
+    uint32_t stack;          /* of the most; RUN_NONE none */
 };
 /* Memory that earlier passes that ran out of memory still hold (oom_failed.c). */
 struct oom_failed_pass {
@@ -124,6 +130,7 @@ struct oom_facts {
     struct oom_earlier trials, optimizers;
     struct oom_failed_pass failed_pass;
     struct oom_displayed displayed;
+    struct oom_rerun rerun;
     bool pending;       /* no backward pass since it began to grow, and one is expected */
     bool evaluates;     /* … and none is expected */
     bool replaced;      /* the growing memory is reallocated each time, larger: only the last blocks exist */

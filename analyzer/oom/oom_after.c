@@ -8,7 +8,9 @@
  * gpuspy made it, or a signal or _exit ended the process), only the later allocations remain as evidence: those that
  * the recorder noted and those found here.
  */
+#include "analyzer/oom/oom_notebook.h"
 #include "analyzer/oom/oom_words.h"
+#include "analyzer/run/backward.h"
 #include "analyzer/step/step.h"
 
 #include <stdlib.h>
@@ -86,18 +88,27 @@ static enum result_oom_outcome at_success(const struct oom_after *a, const struc
     return thrown || served || a->times ? RESULT_OUTCOME_HANDLED : RESULT_OUTCOME_UNKNOWN;
 }
 
+static bool is_in_another_cell(const struct run *run, uint32_t failed, uint32_t next)
+{
+    const struct run_frame *a = oom_notebook_cell(run, failed), *b = a ? oom_notebook_cell(run, next) : NULL;
+    return b && a->file != b->file;
+}
+
 enum result_oom_outcome oom_after_end(const struct site_builder *b, const struct run_oom *row, bool served,
                                       struct oom_after *a)
 {
     const struct run_process *p = run_process_at(b->run, row->process);
     const struct step_list *steps = step_list_of(b, row->process);
     a->exit_status = p->exit_status;
-    if (a->raised) return RESULT_OUTCOME_ENDED;
+    const uint32_t line = run_backward_stack_of_line(b->run, row->stack);
+    a->prompt = oom_notebook_prompt(b->run, p, line);
+    if (a->prompt) a->exit_status = -1;
+    if (a->raised || (a->prompt && is_in_another_cell(b->run, line, a->first_stack))) return RESULT_OUTCOME_ENDED;
     if (steps && steps->source != STEP_SOURCE_PERIOD)
         a->steps = (int64_t)(steps->n - step_count_done(steps, row->time_ns));
     if (a->steps != RUN_UNKNOWN && a->steps >= STEPS) return RESULT_OUTCOME_HANDLED;
-    if (p->exit_status < 0) return without_status(a, served, p->complete);
-    return p->exit_status ? at_an_error(a, served, question_in_pool(b->run, row)) : at_success(a, row, served);
+    if (a->exit_status < 0) return without_status(a, served, p->complete);
+    return a->exit_status ? at_an_error(a, served, question_in_pool(b->run, row)) : at_success(a, row, served);
 }
 
 bool oom_convolution_went_on(const struct run *run, const struct oom_after *a, const struct run_oom *next)
@@ -113,6 +124,7 @@ static const char *end_text(struct oom_words *w, const struct oom_after *a)
     const struct run_process *p = run_process_at(w->b->run, w->f->row->process);
     return a->exit_status >= 0 ? TEXT(w, "the program exited with status %d", a->exit_status)
            : p->recording      ? "the program was still running when gpuspy read this"
+           : a->prompt         ? TEXT(w, "%s went on", a->prompt)
            : p->complete       ? "how the program ended was not recorded"
                                : "the program was killed or called _exit";
 }

@@ -183,6 +183,7 @@ static const struct {
     INFERRED(LEAK, oom_keeps_trials, oom_explain_trials, "if the current trial uses the earlier models")
     INFERRED(CAPACITY, oom_keeps_ensemble, oom_explain_trials, "if the models are not used together")
     INFERRED(LEAK, oom_keeps_optimizers, oom_explain_optimizers, "if the program uses the earlier optimizers")
+    INFERRED(LEAK, oom_keeps_rerun, oom_explain_rerun, "if other variables hold this memory, too")
     INFERRED(LEAK, is_leak, oom_explain_leak, "if a later step reads this memory again")
     INFERRED(LEAK, drives_growth, oom_explain_driving, "if the program limits the length of that buffer")
     RECORDED(ALLOCATOR_CAP, is_cap, oom_explain_cap)
@@ -328,6 +329,8 @@ static void blame_cause(struct oom_words *w)
         blame_site(w, f->trials.stack, "growing");
     } else if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_optimizers(f)) {
         blame_site(w, f->optimizers.stack, "growing");
+    } else if (v->cause == RESULT_CAUSE_LEAK && oom_keeps_rerun(f)) {
+        blame_site(w, f->rerun.stack, "growing");
     } else if (v->cause == RESULT_CAUSE_CAPACITY && oom_keeps_ensemble(f)) {
         blame_site(w, f->trials.stack, "holder");
     } else if (v->cause == RESULT_CAUSE_LEAK) {

@@ -488,7 +488,7 @@ static void measure_left(struct oom_sight *s)
     const char *text =
         s->left.failed
             ? TEXT(s,
-                   "%s failed (%s), and IPython keeps the exception, with %s of intermediate results in its "
+                   "%s failed (%s), and IPython keeps the exception, with %s in its "
                    "traceback: run a cell with 1/0, which replaces it, then import gc; gc.collect() in another",
                    basename(s->left.file), s->left.failed, SIZE(s, s->left.bytes))
             : TEXT(s,

@@ -18,13 +18,22 @@ const struct run_frame *oom_notebook_cell(const struct run *run, uint32_t stack)
 
 const char *oom_notebook_session(const struct run *run, uint32_t stack)
 {
-    static const char *const prompts[] = {"<stdin>", "<python-input-", "<console>"};
+    static const char *const prompts[] = {"<stdin>", "<python-input-", "<console>",
+                                          "<input>", "<pyshell#",      "<bpython-input-"};
     if (oom_notebook_cell(run, stack)) return "IPython";
     RUN_EACH_FRAME (f, run, stack)
         if (f->kind == GS_FRAME_PYTHON && f->file &&
             ANY_OF(p, prompts, COUNT_OF(prompts), strncmp(f->file, *p, strlen(*p)) == 0))
             return "Python's prompt";
     return NULL;
+}
+
+const char *oom_notebook_prompt(const struct run *run, const struct run_process *p, uint32_t stack)
+{
+    if (p->exit_status == 0 && run_stack_is_in(run, stack, "/bdb.py", "run")) return "the debugger";
+    const bool typed = p->command && strstr(p->command, " -i"); /* otherwise <stdin> can be a script */
+    const bool is = p->exit_status <= 0 && (p->kernel || typed || oom_notebook_cell(run, stack));
+    return is ? oom_notebook_session(run, stack) ?: "IPython" : NULL;
 }
 
 static const struct oom_notebook_display *display_of(const struct oom_notebook_displays *d, const char *file)
@@ -102,15 +111,27 @@ void oom_explain_displayed(struct oom_words *w)
              SIZE(w, d->bytes), SIZE(w, w->f->live), (unsigned long long)d->times, oom_place_text(w, d->stack));
 }
 
-static bool is_of_pass(const struct result_category_line *l)
+/* Made in a function, whose variables an exception keeps alive. */
+static bool is_in_function(const struct run *run, uint32_t stack)
 {
-    return l->category == RESULT_CATEGORY_ACTIVATIONS || l->category == RESULT_CATEGORY_TEMPORARIES;
+    const struct run_frame *f;
+    while ((f = run_stack_frame(run, stack)) != NULL && (f->kind != GS_FRAME_PYTHON || site_is_library(f)))
+        stack = run_stack_parent(run, stack);
+    return f && f->function && f->function[0] != '<';
+}
+
+/* Intermediate results, or data that a function made. */
+static bool is_passing(const struct run *run, const struct result_category_line *l)
+{
+    return l->category == RESULT_CATEGORY_ACTIVATIONS || l->category == RESULT_CATEGORY_TEMPORARIES ||
+           ((l->category == RESULT_CATEGORY_UNKNOWN || l->category == RESULT_CATEGORY_INPUTS) &&
+            is_in_function(run, l->stack));
 }
 
 bool oom_notebook_is_left(const struct oom_notebook_left *left, const struct run *run,
                           const struct result_category_line *l)
 {
-    const struct run_frame *cell = left->trained || is_of_pass(l) ? oom_notebook_cell(run, l->stack) : NULL;
+    const struct run_frame *cell = left->trained || is_passing(run, l) ? oom_notebook_cell(run, l->stack) : NULL;
     return cell && cell->file == left->file;
 }
 
@@ -154,7 +175,7 @@ struct oom_notebook_left oom_notebook_find_left(const struct run *run, const str
         if (!c) *(c = &cells[n++]) = (struct oom_notebook_left){.file = cell->file};
         c->trained = c->trained || state;
         c->bytes = arena_add_capped(c->bytes, l->bytes);
-        if (is_of_pass(l)) c->passes = arena_add_capped(c->passes, l->bytes);
+        if (is_passing(run, l)) c->passes = arena_add_capped(c->passes, l->bytes);
     }
     for (size_t i = 0; i < n; i++) {
         cells[i].trained = cells[i].trained && trains;

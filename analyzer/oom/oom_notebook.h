@@ -12,6 +12,10 @@ const struct run_frame *oom_notebook_cell(const struct run *run, uint32_t stack)
  * NULL: the call path begins in a program. */
 const char *oom_notebook_session(const struct run *run, uint32_t stack);
 
+/* What continues when an exception ends a cell or a statement typed there: the exit status shows nothing of it. NULL:
+ * an exception ends the program. */
+const char *oom_notebook_prompt(const struct run *run, const struct run_process *p, uint32_t stack);
+
 struct oom_notebook_displays { /* cells whose value IPython displayed: it was on the GPU, as its text was computed there
                                 */
     struct oom_notebook_display {
@@ -26,7 +30,7 @@ bool oom_notebook_displays_of(const struct oom_notebook_displays *d, const struc
  * trained while the current cell trains one, too. file: NULL none. */
 struct oom_notebook_left {
     const char *file;
-    int64_t bytes, passes; /* passes: of it, in intermediate results */
+    int64_t bytes, passes; /* passes: of it, in intermediate results and in what its functions made */
     bool trained;
     const char *failed; /* the exception that ended it, and that IPython still keeps; NULL: unknown, or none */
 };

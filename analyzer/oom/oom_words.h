@@ -102,6 +102,9 @@ const struct oom_holder *oom_copy_of(const struct run *run, uint32_t stack);
 bool oom_found_batch(const struct site_builder *b, const struct result_oom_verdict *v);
 /* oom_notebook.c. Do values that cells displayed hold the bytes that the request needs? */
 bool oom_keeps_displayed(const struct oom_facts *f);
+/* oom_rerun.c. Does memory of an earlier run of the cell hold the bytes that the request needs? */
+void oom_find_rerun(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f);
+bool oom_keeps_rerun(const struct oom_facts *f);
 /* oom_failed.c. Does an earlier pass that failed hold the bytes that the request needs? */
 bool oom_keeps_failed(const struct oom_facts *f);
 /* oom_trials.c. Do models of several earlier trials hold the bytes that the request needs? */
@@ -123,6 +126,7 @@ void oom_explain_trials(struct oom_words *w);
 void oom_explain_optimizers(struct oom_words *w);
 void oom_explain_displayed(struct oom_words *w);
 void oom_explain_failed(struct oom_words *w);
+void oom_explain_rerun(struct oom_words *w);
 void oom_explain_other_process(struct oom_words *w);
 void oom_explain_cache_fragmentation(struct oom_words *w);
 void oom_explain_refused_preallocation(struct oom_words *w);

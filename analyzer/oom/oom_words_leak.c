@@ -136,17 +136,17 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
                         : "");
     if (w->v->holders_n && w->v->holders[0].instead) return w->v->holders[0].instead;
     if (w->v->holders_n && w->v->holders[0].carried)
-        return "detach it before the next pass reads it (.detach()), every N steps if backward() needs N of them";
+        return "detach it before the next pass reads it (`.detach()`), every N steps if backward() needs N of them";
     if (w->f->layer != RUN_SERIES_TENSOR)
         return question_instead_of_blocks(w->b, w->f->growing_stack, w->v->holders_n > 0);
     if (w->f->growing_native && w->f->growing_sites > 1) /* gpuspy does not read libtorch's graphs */
-        return "store .detach().cpu() instead (torch.no_grad() around the forward pass also avoids its graph, if no "
+        return "store `.detach().cpu()` instead (torch.no_grad() around the forward pass also avoids its graph, if no "
                "backward() follows)";
     if (!question_is_number(bytes))
-        return graph ? "store .detach().cpu() instead of the tensor (.detach() if the GPU needs it again)"
-                     : "drop the reference after each step, or store .detach().cpu() instead";
+        return graph ? "store `.detach().cpu()` instead of the tensor (`.detach()` if the GPU needs it again)"
+                     : "drop the reference after each step, or store `.detach().cpu()` instead";
     return graph ? "store " QUESTION_STORE_NUMBERS
-                   ", or .detach() if backward() does not need it, instead of the tensor"
+                   ", or `.detach()` if backward() does not need it, instead of the tensor"
                  : "drop the reference after each step, or store " QUESTION_STORE_NUMBERS " instead";
 }
 
@@ -247,7 +247,7 @@ static void explain_outputs(struct oom_words *w)
                  TEXT(w, "%s; %s", holder_text(w, "the line that keeps the modules' results is unknown"),
                       w->v->holders_n && (w->v->holders[0].instead || w->v->holders[0].carried)
                           ? instead_text(w, f->growing)
-                          : "drop the reference after each step, or store a copy on the host (.detach().cpu())"));
+                          : "drop the reference after each step, or store a copy on the host (`.detach().cpu()`)"));
     if (!f->evaluates && f->backward_ns == RUN_UNKNOWN) {
         add_leak_measure(w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
                          TEXT(w,
@@ -277,7 +277,7 @@ static void explain_replaced(struct oom_words *w)
     const bool read = in_pass || (w->v->holders_n && site_is_read_beside(w->b, &w->v->holders[0]));
     if (!read) { /* results that a loop collects */
         measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if a later step reads it on the GPU",
-                     TEXT(w, "%s; store each part on the host (.detach().cpu()) and concatenate them there",
+                     TEXT(w, "%s; store each part on the host (`.detach().cpu()`) and concatenate them there",
                           holder_text(w, "the line that keeps it is unknown")));
     }
     add_leak_measure(w, f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if it is not cut to half its length",
@@ -529,11 +529,11 @@ void oom_explain_pending(struct oom_words *w)
     const bool grads = f->grad_ns != RUN_UNKNOWN && f->grad_ns > f->growing_middle_ns; /* steps of meta-learning */
     const size_t n = grads ? 0 : find_carried(w, &carried);
     if (n) { /* backward() after each pass would fail: the passes are one graph */
-        measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
-                     "if the gradient must reach all earlier passes",
-                     TEXT(w,
-                          "%s: call backward() every N passes, then detach (.detach()) what the next pass reads, in %s",
-                          line, site_holders_text(w->b->arena, carried, n)));
+        measure_drop(
+            w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_INFERRED,
+            "if the gradient must reach all earlier passes",
+            TEXT(w, "%s: call backward() every N passes, then detach (`.detach()`) what the next pass reads, in %s",
+                 line, site_holders_text(w->b->arena, carried, n)));
         return;
     }
     const bool adds = grads || !site_concatenates_results(w->b, f->growing_stack);

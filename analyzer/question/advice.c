@@ -119,22 +119,22 @@ static const char *advice_of_growth(struct site_builder *b, const struct result_
                "alive: " QUESTION_CREATE_GRAPH_ADVICE;
     if (g->layer == RUN_SERIES_HOST)
         return g->graph
-                   ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .detach()"
+                   ? "tensors of a forward pass stay referenced, perhaps with their autograd graph: store `.detach()`"
                    : "drop the reference after each step, or write the results to a file";
     if (g->layer == RUN_SERIES_TENSOR && g->holders_n && g->holders[0].instead) return g->holders[0].instead;
     if (g->graph && question_is_number(g->newest_bytes))
         return "tensors of a forward pass stay referenced, perhaps with their autograd graph: "
                "store " QUESTION_STORE_NUMBERS
-               ", or .detach() if backward() does not need them; or use torch.no_grad() if no backward() follows";
+               ", or `.detach()` if backward() does not need them; or use torch.no_grad() if no backward() follows";
     if (g->graph)
-        return "tensors of a forward pass stay referenced, perhaps with their autograd graph: store .detach().cpu(); "
+        return "tensors of a forward pass stay referenced, perhaps with their autograd graph: store `.detach().cpu()`; "
                "or use torch.no_grad() if no backward() follows";
     if (g->layer == RUN_SERIES_PINNED) return "drop the reference, or store a copy in memory that is not pinned";
     if (g->layer == RUN_SERIES_DEVICE && g->holders_n && g->holders[0].instead) return g->holders[0].instead;
     if (g->layer == RUN_SERIES_DEVICE) return question_instead_of_blocks(b, g->stack.number, g->holders_n > 0);
     const char *text = question_is_number(g->bytes / (int64_t)g->count)
                            ? "drop the reference, or store " QUESTION_STORE_NUMBERS
-                           : "drop the reference, or store .detach().cpu()";
+                           : "drop the reference, or store `.detach().cpu()`";
     const char *keeper = g->stack.site.kind == GS_FRAME_NATIVE ? site_native_keeper(b, &g->stack.site) : NULL;
     return keeper ? arena_printf(b->arena, "%s: %s", keeper, text) : text;
 }

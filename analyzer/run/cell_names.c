@@ -8,12 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number in Colab's and in older names: ipython-input-3-4282502808. */
+/* The number in Colab's older names and in IPython's: ipython-input-3-4282502808. A single number is the hash. */
 static long number_in_name(const char *file)
 {
     static const char input[] = "ipython-input-";
     const char *at = strstr(file, input);
-    return at ? strtol(at + sizeof input - 1, NULL, 10) : 0;
+    char *end = NULL;
+    const long number = at ? strtol(at + sizeof input - 1, &end, 10) : 0;
+    return end && *end == '-' ? number : 0;
+}
+
+/* Of /root/.ipykernel/991/command-1723439101937605-4150301398, Databricks shows the name without the hash. */
+static void format_command(const char *file, char *out, size_t size)
+{
+    const char *name = strstr(file, "/command-"), *dash = name ? strrchr(name, '-') : NULL;
+    if (dash && dash > name + sizeof "/command-") snprintf(out, size, "<%.*s>", (int)(dash - name - 1), name + 1);
 }
 
 bool run_is_cell_of(const struct run *run, uint32_t process, const char *file)
@@ -51,20 +60,13 @@ static const char *cell_name(struct run *run, const char *file)
         snprintf(text, sizeof text, "In [%ld]", last_count(run, file, count));
     else if (source && source->position)
         snprintf(text, sizeof text, "cell %ld", source->position);
+    else
+        format_command(file, text, sizeof text);
     const char *shown = *text ? run_text(run, text, strlen(text)) : file;
     /* of two kernels, or of a notebook that was edited */
     if (run_cell_file(run, shown) != shown) shown = file;
     *ARENA_ADD(run->cell_names) = (struct run_cell_name){.shown = shown, .file = file};
     return shown;
-}
-
-/* /ipykernel_4711/3032832350.py, /ipython-input-3-4282502808.py, <ipython-input-3-1b2c3d>: a hash of the text is last.
- */
-const char *run_cell_text(const struct run *run, const char *file)
-{
-    const char *name = run_cell_file(run, file);
-    const char *dash = strrchr(name, '-'), *slash = strrchr(name, '/');
-    return !gs_source_is_cell(name) ? NULL : !dash || (slash && slash > dash) ? slash : dash;
 }
 
 static bool is_cell_frame(const struct run_frame *f)

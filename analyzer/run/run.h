@@ -131,6 +131,7 @@ struct run_process {
     int exit_signal;             /* that killed it, as seen by `gpuspy run`; 0: none, or unknown */
     bool torn;                   /* it died, and the spool with its last events is missing or unreadable */
     bool recording;              /* still running and recording when it was read */
+    bool kernel;                 /* of notebooks: its front end ends it, by a signal or with status 0 */
     uint64_t lost_events;
     int64_t lost_first_ns; /* RUN_UNKNOWN */
     uint64_t damaged;      /* inconsistent records or rows */

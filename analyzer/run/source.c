@@ -278,12 +278,12 @@ static void take_cell_count(struct run_source_text *text)
  * gpuspy's extension is loaded, and nbconvert, papermill and editors do not load it. */
 static void from_notebook(struct run *run, struct run_source_file *f)
 {
-    const bool cells = strstr(f->file, "/ipykernel_") != NULL;
-    if (gs_source_is_cell(f->file)) take_cell_count(&f->text);
-    for (size_t i = 0; cells && i < run->processes_n && !f->text.cell; i++) {
+    const bool is_cell = gs_source_is_cell(f->file);
+    if (is_cell) take_cell_count(&f->text);
+    for (size_t i = 0; is_cell && i < run->processes_n && !f->text.cell; i++) {
         const struct run_process *p = &run->processes[i];
         const struct run_cell *cell =
-            may_read(&run->databases[p->database]) ? run_notebook_cell(run, f->file, p->cwd) : NULL;
+            may_read(&run->databases[p->database]) ? run_notebook_cell(run, f->file, p) : NULL;
         if (cell && !f->text.n) {
             split_source_lines(run, cell->text, cell->length, &f->text);
             f->text.from_disk = true;

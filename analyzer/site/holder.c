@@ -11,7 +11,7 @@
 enum { FRAMES_MAX = 64, BUDGET = 300000 };
 
 static const char view_advice[] =
-    "store .detach().cpu() or .detach().clone() instead: a slice keeps the whole tensor alive";
+    "store `.detach().cpu()` or `.detach().clone()` instead: a slice keeps the whole tensor alive";
 
 /* The first statement on the line of the call, `x = f(); y = g(x)`: any of them may have called. */
 static size_t first_on_line(const struct site_search *s)

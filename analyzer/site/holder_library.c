@@ -13,10 +13,10 @@ static const struct keeper {
 } keepers[] = {
     {" callback push_async_callback ", "ExitStack(", " close aclose pop_all ",
      "an ExitStack keeps the arguments of its callbacks until it is closed",
-     "pass a number (.item()) or a copy on the host (.detach().cpu()) to the callback, or close the stack after each "
+     "pass a number (.item()) or a copy on the host (`.detach().cpu()`) to the callback, or close the stack after each "
      "step"},
     {" register ", "atexit", " unregister ", "atexit keeps the arguments until the program ends",
-     "pass a number (.item()) or a copy on the host (.detach().cpu()) instead"},
+     "pass a number (.item()) or a copy on the host (`.detach().cpu()`) instead"},
     {" debug info warning error critical exception ", "getLogger(", "",
      "a handler of the file keeps log records, and each refers to its arguments",
      "log a number (.item()) or text (an f-string) instead of the tensor"},

@@ -354,7 +354,7 @@ static bool is_emptied(struct site_search *s, const char *name)
 static const char state_advice[] =
     "delete the entry of the parameter that the new one replaces (optimizer.state.pop(old))";
 static const char queue_advice[] = "bound the queue (Queue(maxsize=N)), if another thread reads it, or put copies on "
-                                   "the host into it (.detach().cpu())";
+                                   "the host into it (`.detach().cpu()`)";
 
 /* super().__init__(), which may make the containers */
 static bool calls_base(const struct site_search *s)
@@ -365,10 +365,10 @@ static bool calls_base(const struct site_search *s)
 }
 
 static const char deque_advice[] =
-    "choose its maxlen so that as many items fit on the GPU, or put copies on the host into it (.detach().cpu())";
+    "choose its maxlen so that as many items fit on the GPU, or put copies on the host into it (`.detach().cpu()`)";
 
 static const char bound_advice[] =
-    "choose its bound so that as many items fit on the GPU, or put copies on the host into it (.detach().cpu())";
+    "choose its bound so that as many items fit on the GPU, or put copies on the host into it (`.detach().cpu()`)";
 
 /* if len(cache) < n: cache.append(x), or if len(cache) > n: cache.pop(0) */
 static bool is_bounded_by_size(struct site_search *s, size_t i, const char *name)

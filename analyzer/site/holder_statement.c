@@ -140,13 +140,13 @@ static void consider_accumulation(struct site_search *s, size_t i, const struct 
         !site_is_concatenation(a->value))
         s->found.list[before].carried = true;
     if (s->graph && s->found.n > before && s->found.n <= SITE_FOUND_MAX && site_is_cut(a->value))
-        s->found.list[before].instead = "detach what it adds (.detach()): the slice is bounded, but its graph is not";
+        s->found.list[before].instead = "detach what it adds (`.detach()`): the slice is bounded, but its graph is not";
     if (!s->graph || s->found.n == before || s->found.n > SITE_FOUND_MAX || site_is_concatenation(a->value) ||
         strncmp(name, "self.", 5) != 0)
         return;
     s->found.list[before].carried = true;
     if (a->augmented || strstr(a->value, " + "))
-        s->found.list[before].instead = "add it without its graph (.detach(), or in torch.no_grad())";
+        s->found.list[before].instead = "add it without its graph (`.detach()`, or in torch.no_grad())";
 }
 
 /* gather((x, y)): "x, y", because such a function returns one value for each; otherwise the text itself. */

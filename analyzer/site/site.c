@@ -83,6 +83,13 @@ static bool is_command_line(const struct run_frame *frame)
     return frame->file && strcmp(frame->file, "<string>") == 0;
 }
 
+/* A cell of a notebook, outside of functions: what runs the cell is not a caller in the program. */
+static bool is_cell_itself(const struct run_frame *frame)
+{
+    return frame->file && frame->function && gs_source_is_cell(frame->file) &&
+           (strcmp(frame->function, "<module>") == 0 || strncmp(frame->function, "<cell line", 10) == 0);
+}
+
 /* Code that an installed package compiled: it names that "<string>", too, and calls it. It also calls the functions of
  * a program that is itself a command line. */
 static bool is_compiled_by_package(const struct run *run, uint32_t stack)
@@ -136,8 +143,40 @@ static bool is_other_interpreter(const struct run_frame *frame)
     return frame->rank == RUN_RANK_LIBRARY && frame->module && run_module_language(frame->module);
 }
 
+/* What pip writes for a package's command, and the start of a zipped application. */
+static bool is_launcher(const struct run_frame *frame)
+{
+    const char *slash = frame->file ? strrchr(frame->file, '/') : NULL;
+    const bool script = slash && slash - frame->file >= 4 && strncmp(slash - 4, "/bin", 4) == 0 &&
+                        !strchr(slash, '.') && frame->function && strcmp(frame->function, "<module>") == 0;
+    return script || (slash && (strstr(frame->file, "/_bootstrap/") || strstr(frame->file, "/.bootstrap/")));
+}
+
+/* The package that a launcher calls at `below` is the program: its innermost line on the call path, and the one that
+ * calls it. */
+static void find_launched(const struct run *run, uint32_t stack, uint32_t below, struct found *f)
+{
+    static const char folder[] = "/site-packages/";
+    const struct run_frame *frame = run_stack_frame(run, below);
+    const char *at = frame && frame->file ? strstr(frame->file, folder) : NULL;
+    const size_t n = at ? (size_t)(at - frame->file) + sizeof folder - 1 : 0,
+                 name = at ? strcspn(frame->file + n, "/") : 0;
+    if (!at || !frame->file[n + name]) return;
+    const char *package = frame->file;
+    for (f->user = RUN_NONE; (frame = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+        const bool is =
+            frame->kind == GS_FRAME_PYTHON && frame->file && strncmp(frame->file, package, n + name + 1) == 0;
+        if (is && f->user != RUN_NONE && f->user_caller == RUN_NONE) f->user_caller = stack;
+        if (is && f->user == RUN_NONE) f->user = stack;
+        if (stack == below) break;
+    }
+    if (f->inner == f->user) f->inner = RUN_NONE;
+}
+
 static void find_frames(struct run *run, uint32_t stack, const struct map *helpers, struct found *f)
 {
+    const uint32_t innermost = stack;
+    uint32_t below = RUN_NONE;
     const struct run_frame *frame;
     bool interpreted = false;
     for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, stack)) != NULL; hops++) {
@@ -148,6 +187,7 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
         } else if (run_frame_is_cut(frame)) {
             break;
         } else if (f->user != RUN_NONE) {
+            if (is_cell_itself(run_stack_frame(run, f->user))) return;
             if (!site_is_library(frame) && !is_generated(frame) && !is_command_line(frame)) {
                 f->user_caller = stack;
                 return;
@@ -163,6 +203,11 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
                 f->helper = f->helper == RUN_NONE ? stack : f->helper;
             else
                 f->user = stack;
+            if (f->user != RUN_NONE && below != RUN_NONE && is_launcher(frame)) {
+                find_launched(run, innermost, below, f);
+                if (f->user != stack) return;
+            }
+            below = stack;
         }
         stack = run_stack_parent(run, stack);
     }

@@ -19,14 +19,16 @@ static struct run *session_run(struct sql_session *s)
     s->run = arena_realloc(NULL, 1, sizeof *s->run);
     *s->run = (struct run){.options = {.symbol = s->symbol, .symbol_data = s->symbol_data}};
     for (size_t i = 0; i < s->n; i++) {
-        struct run_database *d = &s->databases[i], with = {.opened = strdup(d->opened), .recording = d->recording};
-        if (run_database_open(s->run, &with, d->path, error, sizeof error)) {
-            (void)run_load_stacks(s->run, &with, error, sizeof error);
-            d->stacks = with.stacks;
-            with.stacks = (struct run_ids){0};
-        }
-        run_database_close(&with);
+        struct run_database *d = &s->databases[i], *with = ARENA_ADD(s->run->databases);
+        *with = (struct run_database){.opened = strdup(d->opened), .recording = d->recording};
+        if (run_database_open(s->run, with, d->path, error, sizeof error))
+            (void)run_load(s->run, s->run->databases_n - 1, error, sizeof error);
+        with = &s->run->databases[i];
+        d->stacks = with->stacks;
+        with->stacks = (struct run_ids){0};
     }
+    run_load_finish(s->run);
+    run_name_cells(s->run);
     run_backward_prepare(s->run);
     site_helpers(s->run, &s->helpers);
     const uint32_t n = (uint32_t)run_stack_count(s->run);

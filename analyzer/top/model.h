@@ -136,6 +136,7 @@ struct top_alive { /* a row of allocation_row that has not ended, as far as know
 struct top_source {
     struct run_database db;
     struct run_names_seen names;
+    size_t named; /* frames among which cells of notebooks have their names */
     dev_t file_device;
     ino_t file_inode;
     enum top_state state;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"
+#include "schema/source_file.h"
 #include "schema/store.h"
 
 enum { BLOCK = 256, DENSE = 6, CURVE_ROWS = 1000000 };
@@ -734,6 +735,26 @@ static void add_unnamed_devices(struct top_model *m, uint32_t source)
         if (s->source == source && s->device >= 0) top_device_at(&m->sources[source], s->device);
 }
 
+/* Cells of notebooks get their numbers from the texts in the recording, or from a notebook. */
+static void name_top_cells(struct run *run, struct top_source *s)
+{
+    bool any = false;
+    for (size_t i = s->named; i < run->frames_n && !any; i++)
+        any = run->frames[i].file && run->frames[i].file[0] == '/' && gs_source_is_cell(run->frames[i].file);
+    s->named = run->frames_n;
+    if (!any) return;
+    *ARENA_ADD(run->databases) = s->db;
+    *ARENA_ADD(run->processes) = (struct run_process){
+        .pid = s->pid, .cwd = s->cwd, .path = s->db.path, .start_real_ns = s->start_real_ns, .exit_status = -1};
+    run->sources_n = 0; /* they may have been stored meanwhile */
+    size_t named = 0;
+    for (size_t i = 0; i < run->cell_names_n; i++)
+        if (run->cell_names[i].shown != run->cell_names[i].file) run->cell_names[named++] = run->cell_names[i];
+    run->cell_names_n = named;
+    run_name_cells(run);
+    run->databases_n = run->processes_n = 0; /* the source closes its own */
+}
+
 enum { RELOAD_NS = 1000000000, SEARCH_NS = 10000000 };
 
 bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error, size_t error_size)
@@ -746,6 +767,7 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
     if (!run_load_names(m->run, &s->db, &s->names, error, error_size) || !read_small(&r) || !find_last(&r) ||
         !read_top_events(&r))
         return false;
+    name_top_cells(m->run, s);
     fill_known(m, source);
     if (s->loaded) find_ended(&r, s->unread_rows ? SEARCH_NS : final || s->finished ? 0 : budget_ns);
     if (!s->finished && !s->unread_rows && s->loaded && unknown_excess(m, source, &all_known) < 0 &&

@@ -266,7 +266,7 @@ static void print_killed(const struct draw_text *v)
     for (size_t i = r->processes_n; i-- > 0;) {
         const struct run_process *p = &r->processes[i];
         const bool succeeded = p->exit_status == 0 && !p->torn; /* by _exit, as every program in Go */
-        if (!p->complete && !p->recording && !succeeded && !became_another_program(r, i)) {
+        if (!p->complete && !p->recording && !succeeded && !(p->kernel && !p->torn) && !became_another_program(r, i)) {
             died++;
             torn += p->torn;
             first = i;

@@ -228,7 +228,8 @@ static const char *format_failure(const struct result_report *r, char *out, size
 /* For a single process. Forked workers normally end by _exit, too. */
 static bool ended_unseen(const struct result_report *r)
 {
-    return r->processes_n == 1 && !r->processes[0].complete && !r->processes[0].recording;
+    const struct run_process *p = r->processes;
+    return r->processes_n == 1 && !p->complete && !p->recording && !p->kernel;
 }
 
 /* Without an allocation: CUDA may still have taken memory for the allocations inside graphs. */

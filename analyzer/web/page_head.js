@@ -149,7 +149,7 @@
         const grows = page.report.growth[0];
         const only = page.report.run.processes.length === 1 && page.report.run.processes[0];
         const once = page.isMoment();
-        const unseen = only && !failed && !only.complete && !only.recording;
+        const unseen = only && !failed && !only.complete && !only.recording && !only.kernel;
         return {
             tags: [
                 unseen ? make("span", {class: "tag warn"}, "Killed, crashed or called _exit") : null,

@@ -121,7 +121,7 @@ def test_the_text_fits_and_is_plain_in_a_pipe(tmp_path):
     assert done.returncode == 0 and "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
     assert max(len(line) for line in lines if "/" not in line) <= 80
-    assert lines[-1] == "Recording works, with 1 warning." and "did you mean GPUSPY_STACKS?" in done.stdout
+    assert "Recording works, with 1 warning." in lines and "did you mean GPUSPY_STACKS?" in done.stdout
 
 
 # ---------------------------------------------------------------- drivers

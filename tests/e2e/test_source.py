@@ -377,6 +377,36 @@ def test_a_cell_without_a_file_is_found_in_its_notebook(recording, listed, more)
     assert recording.report()["oom"][0]["source"] == []
 
 
+OTHERS = ["/tmp/ipython-input-{}.py", "/tmp/xpython_7/{}.py", "/root/.ipykernel/9/command-17-{}"]
+
+
+@pytest.mark.parametrize("form, unknown", zip(OTHERS, ("ipython-input-{}.py:", "{}.py:", "<command-17>:")))
+def test_cells_of_other_kernels(recording, form, unknown):
+    """Colab, xeus-python and Databricks. The notebook can be beside the recording, as after a download."""
+    name = form.format(cell_name(LEAK))
+    (recording.folder / "there").mkdir()
+    recording.python(f"\nexec(compile({LEAK!r}, {name!r}, 'exec'), globals())", SIMCUDA_MEMORY="512MiB", check=False)
+    edit(recording, f"update process set cwd = '{recording.folder}/there'")
+    report = recording.gpuspy("report", recording.database).stdout
+    assert unknown.format(cell_name(LEAK)) in report and "In [" not in report, report
+    (recording.folder / "job.ipynb").write_text(as_notebook(LEAK, True))
+    assert "(code cell 2 of job.ipynb, read from disk)" in recording.gpuspy("report", recording.database).stdout
+
+
+@pytest.mark.parametrize("below", ["", "\n\n"])
+def test_a_cell_of_a_script(recording, below):
+    """Editors run the code below a line "# %%" in a kernel."""
+    cell = LEAK.strip() + below
+    name = f"/tmp/ipykernel_7/{cell_name(cell)}.py"
+    (recording.folder / "train.py").write_text(f"import os\n#%%\nx = 1\n\n# %% [markdown]\n# text\n# %% leak\n\n{cell}\n# %%\nx")
+    recording.python(f"\nexec(compile({cell!r}, {name!r}, 'exec'), globals())", SIMCUDA_MEMORY="512MiB", check=False)
+    report = recording.gpuspy("report", recording.database).stdout
+    assert "(code cell 2 of train.py, read from disk)" in report and "cell 2:" in report, report
+    sites = recording.gpuspy("sql", recording.database, "select distinct file from sites where file like '%cell%'").stdout
+    assert "cell 2" in sites, sites
+    assert "cell 2:" in recording.gpuspy("top", "--once", recording.database).stdout
+
+
 def test_source_can_be_switched_off(recording):
     recording.python(LEAK, SIMCUDA_MEMORY="512MiB", GPUSPY_SOURCE="0", check=False)
     assert shown(recording) == []
@@ -412,6 +442,23 @@ def take(n):
     assert lib.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(n)) == 0
     return p
 """
+@pytest.mark.parametrize("launcher, package, line", [
+    ("bin/tool", "site-packages/tool", "device.py"), ("app.pyz/_bootstrap/__init__.py", "site-packages/tool", "device.py"),
+    ("bin/tool", "tool", "device.py"), ("bin/tool.py", "site-packages/tool", "tool.py")])
+def test_the_package_that_its_command_starts_is_the_program(recording, launcher, package, line):
+    """After `pip install .`, the user's own lines are in site-packages."""
+    at, command = recording.folder / package, recording.folder / launcher
+    for folder in (at, command.parent):
+        folder.mkdir(parents=True)
+    (at / "__init__.py").touch()
+    (at / "device.py").write_text(LIBRARY + "def main():\n    return [take(1 << 20)]\n")
+    command.write_text("from tool.device import main\nkept = main()\n")
+    recording.python(f"import sys\nsys.path.insert(0, {str(at.parent)!r})\n"
+                     f"exec(compile(open({str(command)!r}).read(), {str(command)!r}, 'exec'))\n")
+    site = recording.report()["peak"][0]["by_stack"][0]["site"]
+    assert site["file"].endswith("/" + line), site
+
+
 EDITABLE = "__editable__.toolkit-1.0.pth,sha256=x,40\ntoolkit-1.0.dist-info/RECORD,,\n"
 
 

@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import signal
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -407,6 +408,14 @@ def test_missing_data_is_stated_whatever_is_chosen(tmp_path):
     for words in (["report", "--only", "sync"], ["tree"], ["stats"], ["timeline"]):
         text = gpuspy(*words, tmp_path / "run.db")
         assert text.startswith("! the program was killed, crashed or called _exit")
+
+
+def test_a_kernel_of_a_notebook_ends_as_its_front_end_wants(tmp_path):
+    train(tmp_path / "run.db", complete=0)
+    with sqlite3.connect(tmp_path / "run.db") as db:
+        db.execute("UPDATE process SET command = 'python3 -m ipykernel_launcher -f kernel.json'")
+    assert "killed" not in gpuspy("report", tmp_path / "run.db").lower()
+    assert data("report", tmp_path / "run.db")["run"]["processes"][0]["kernel"] is True
 
 
 def test_long_names_are_shortened_where_they_say_least(tmp_path):

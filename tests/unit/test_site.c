@@ -595,10 +595,27 @@ static void test_holes(void **state)
 static void test_cells_of_notebooks(void **state)
 {
     (void)state;
-    static const char *const cells[] = {"/tmp/ipykernel_12/3456.py", "/tmp/ipython-input-3-4282502808.py",
-                                        "<ipython-input-3-a1b2>", "In [12]", "cell 3"};
-    static const char *const files[] = {"cell model.py", "cell 3.py", "In [5].py",      "In [x]",
-                                        "In []",         "cell ",     "/home/u/cell 3", "cells.py"};
+    static const char *const cells[] = {"/tmp/ipykernel_12/3456.py",
+                                        "/tmp/ipython-input-3-4282502808.py",
+                                        "<ipython-input-3-a1b2>",
+                                        "In [12]",
+                                        "cell 3",
+                                        "/tmp/ipython-input-245357860.py",
+                                        "/tmp/xpython_42/1599083861.py",
+                                        "/root/.ipykernel/991/command-1723439101937605-4150301398",
+                                        "/home/u/.ipykernel/42/command--1-789.py",
+                                        "<command-3468532906296225>"};
+    static const char *const files[] = {"cell model.py",
+                                        "cell 3.py",
+                                        "In [5].py",
+                                        "In [x]",
+                                        "In []",
+                                        "cell ",
+                                        "/home/u/cell 3",
+                                        "cells.py",
+                                        "<command-line>",
+                                        "/tmp/ipykernel_12/a.py",
+                                        "/home/u/.ipykernel/command-x.py"};
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) assert_true(gs_source_is_cell(cells[i]));
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) assert_false(gs_source_is_cell(files[i]));
 }

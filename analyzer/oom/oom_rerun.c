@@ -1,0 +1,152 @@
+/* A cell of a notebook that runs again while the memory of its earlier run is live: variables keep it until they get
+ * new values, and IPython keeps the variables of functions that an exception ended. Nothing marks where a run of a cell
+ * begins, so the call paths show it. The statement that requests has allocated before, although no loop is around it
+ * and it makes the same call only once; or the function that the cell's statement calls is defined in another cell than
+ * the one of that name that allocated. Models are oom_trials.c's. */
+#include <stdlib.h>
+#include <string.h>
+#include "analyzer/base/sort.h"
+#include "analyzer/oom/oom_layout.h"
+#include "analyzer/oom/oom_notebook.h"
+#include "analyzer/oom/oom_words.h"
+#include "analyzer/site/source_context.h"
+#include "schema/source_file.h"
+
+enum { DEPTH = 16 };
+struct way { /* the program's lines of a call path, the innermost first, if that one itself allocates */
+    const struct run_frame *list[DEPTH];
+    size_t n;
+};
+
+static struct way way_of(const struct run *run, uint32_t stack)
+{
+    struct way w = {0};
+    bool inner = true;
+    for (const struct run_frame *f; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
+        if (f->kind != GS_FRAME_PYTHON) continue;
+        const bool own = !site_is_library(f);
+        if ((inner && !own) || w.n == DEPTH) return (struct way){0};
+        inner = false;
+        if (own) w.list[w.n++] = f;
+    }
+    /* what is above the cell runs it */
+    while (w.n && !gs_source_is_cell(w.list[w.n - 1]->file)) w.n--;
+    return w;
+}
+
+static bool is_same_way(const struct way *a, const struct way *b)
+{
+    return a->n == b->n && memcmp(a->list, b->list, a->n * sizeof *a->list) == 0;
+}
+
+/* From the same statement of a cell through functions of the same names, one of which is defined in another cell. */
+static bool is_redefined(const struct way *a, const struct way *b)
+{
+    bool other = false;
+    if (a->n != b->n || a->list[a->n - 1] != b->list[a->n - 1]) return false;
+    for (size_t i = 0; i + 1 < a->n; i++) {
+        const struct run_frame *x = a->list[i], *y = b->list[i];
+        if (!x->function || !y->function || strcmp(x->function, y->function) != 0) return false;
+        other = other || (x->file != y->file && gs_source_is_cell(x->file) && gs_source_is_cell(y->file));
+    }
+    return other;
+}
+
+/* zeros(3), zeros(4): a call of the same function follows. */
+static bool calls_twice(const char *code)
+{
+    for (const char *open = strchr(code, '('); open; open = strchr(open + 1, '(')) {
+        const char *name = open;
+        while (name > code && site_is_name_character(name[-1])) name--;
+        const size_t n = (size_t)(open - name) + 1;
+        if (n > 1 && memmem(open, strlen(open), name, n)) return true;
+    }
+    return false;
+}
+
+/* x * 2 + 1: each operator can allocate. Signs of numbers and what is in strings do not count. */
+static bool has_operators(const char *code)
+{
+    char quote = 0, before = '(';
+    for (const char *p = code; *p; p++) {
+        if (quote || *p == '"' || *p == '\'')
+            quote = !quote ? *p : *p == quote ? 0 : quote;
+        else if (strchr("+-*/@%&|^", *p) && !strchr("(,=[", before))
+            return true;
+        before = *p == ' ' ? before : *p;
+    }
+    return false;
+}
+
+static bool is_run_once(struct site_builder *b, const struct way *w)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        struct site_code code;
+        size_t at;
+        if (!site_open_source(b, w->list[i], &code, &at) || calls_twice(code.list[at].code)) return false;
+        if (i == 0 && has_operators(code.list[at].code)) return false;
+        if (strstr(code.list[at].code, " for ") || strstr(code.list[at].code, "map(")) return false;
+        for (size_t k = at; k < code.n && !site_code_begins(&code.list[k], "def"); k = site_code_parent(&code, k))
+            if (site_code_begins(&code.list[k], "for") || site_code_begins(&code.list[k], "while")) return false;
+    }
+    return w->n > 0;
+}
+
+void oom_find_rerun(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)
+{
+    const struct way now = way_of(b->run, f->stack);
+    const bool once = now.n && is_run_once(b, &now);
+    f->rerun = (struct oom_rerun){.stack = RUN_NONE};
+    int64_t until_ns = -1, most = 0;
+    for (size_t i = 0; i < n && now.n; i++) {
+        const struct way way = way_of(b->run, run_location(b->run, live[i].location)->stack);
+        if (way.n && ((once && is_same_way(&way, &now)) || is_redefined(&way, &now)))
+            until_ns = live[i].last_ns > until_ns ? live[i].last_ns : until_ns;
+    }
+    f->rerun.until_ns = until_ns;
+    for (size_t i = 0; i < n && until_ns >= 0; i++) {
+        const uint32_t stack = run_location(b->run, live[i].location)->stack;
+        if (live[i].last_ns > until_ns || oom_notebook_cell(b->run, stack) != now.list[now.n - 1]) continue;
+        f->rerun.bytes = arena_add_capped(f->rerun.bytes, live[i].bytes);
+        if (live[i].bytes <= most) continue;
+        most = live[i].bytes;
+        f->rerun.stack = stack;
+    }
+}
+
+bool oom_keeps_rerun(const struct oom_facts *f)
+{
+    return f->rerun.bytes > 0 && f->rerun.bytes >= oom_needed_bytes(f) && f->rerun.bytes >= f->live / 4;
+}
+
+void oom_explain_rerun(struct oom_words *w)
+{
+    const struct oom_rerun *e = &w->f->rerun;
+    const struct result_by_category *by = &w->v->by_category;
+    const struct run_frame *cell = oom_notebook_cell(w->b->run, e->stack);
+    uint32_t *stacks = arena_alloc(w->b->arena, (by->lines_n + 1) * sizeof *stacks);
+    struct oom_drop drop = {.stacks = stacks, .before_ns = e->until_ns + 1};
+    EACH_IN (l, by->lines)
+        if (oom_notebook_cell(w->b->run, l->stack) == cell) stacks[drop.stacks_n++] = l->stack;
+    SORT(stacks, drop.stacks_n, sort_uint32_up);
+    w->v->growing = site_of_call(w->b, e->stack);
+    w->v->verdict = TEXT(w,
+                         "a leak: a cell ran again, and what its earlier run allocated at %s is still live: %s of the "
+                         "%s live. Variables keep it until they get new values, and if that run failed, IPython keeps "
+                         "its exception and with it the variables of its functions",
+                         oom_place_text(w, e->stack), SIZE(w, e->bytes), SIZE(w, w->f->live));
+    struct result_measure m = {
+        .text =
+            TEXT(w,
+                 "%s: before the cell runs again, del the variables that it sets, and if it failed, run a cell with "
+                 "1/0, which replaces its exception; then import gc; gc.collect() in another cell",
+                 site_short_text(w->b, &w->v->growing)),
+        .frees_bytes = e->bytes,
+        .enough = -1,
+        .effort = OOM_EFFORT_LINE,
+        .first = true,
+        .certainty = RESULT_CERTAINTY_INFERRED,
+        .refuted_by = "if other variables or a list hold this memory, too"};
+    if (drop.stacks_n) oom_layout_decide(w->b, w->f, &drop, "without the earlier run of the cell", &m);
+    oom_add_measure(w->b, w->v, m);
+}
