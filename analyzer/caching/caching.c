@@ -534,15 +534,20 @@ static uint32_t find_area(struct caching_allocator *a, const struct request *r)
     struct pool *pool = caching_pool_of(a, r->pool);
     struct caching_key key = {.stream = r->stream};
     uint32_t at = caching_set_find(a->blocks, &pool->unmapped, key, false);
+    uint32_t found = CACHING_NONE;
     for (; at != CACHING_NONE && a->blocks[at].stream == r->stream;
          at = caching_set_find(a->blocks, &pool->unmapped, caching_key_of(&a->blocks[at]), true)) {
-        uint32_t before = a->blocks[at].prev, from = is_available(a, before) ? before : at;
-        if (has_expandable_room(a, from, r->bytes)) return from;
+        const uint32_t before = a->blocks[at].prev, from = is_available(a, before) ? before : at;
+        if (found != CACHING_NONE && a->blocks[at].area == a->blocks[found].area) continue;
+        if (!has_expandable_room(a, from, r->bytes)) continue;
+        if (found != CACHING_NONE) a->totals.area_choices++;
+        if (found != CACHING_NONE) break;
+        found = from;
     }
+    if (found != CACHING_NONE) return found;
     const int64_t page = pool->small ? small_segment : a->rules.large_bytes;
     const int64_t device = a->rules.device_bytes < most_reserved ? a->rules.device_bytes : most_reserved;
     int64_t bytes = (reserve_of(&a->rules, device) + page - 1) / page * page;
-    if (bytes < r->bytes) return CACHING_NONE;
     return add_expandable_area(a, r, a->driver.reserve(a->driver.self, bytes), bytes);
 }
 
@@ -555,6 +560,7 @@ static uint32_t expand_segment(struct caching_allocator *a, const struct request
     if (!a->blocks[at].mapped && !map_block(a, at, bytes)) return CACHING_NONE;
     while (a->blocks[at].bytes < r->bytes) {
         uint32_t next = a->blocks[at].next;
+        if (next == CACHING_NONE) return CACHING_NONE; /* larger than any area: only if the GPU's size is unknown */
         int64_t left = r->bytes - a->blocks[at].bytes, room = a->blocks[next].bytes;
         if (!map_block(a, next, left < room ? left : room)) return CACHING_NONE;
         at = next;

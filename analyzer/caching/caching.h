@@ -55,8 +55,9 @@ struct caching_totals {
     int64_t allocated, reserved, peak_allocated, peak_reserved; /* bytes */
     uint64_t segments, peak_segments;                           /* or pages' ranges */
     uint64_t retries;                                           /* requests that first had to free cached segments */
-    uint64_t unsplit; /* requests that were served by a whole block, which may be up to 1 MiB larger, or more with
-                         max_split_bytes */
+    uint64_t area_choices; /* how often several expandable segments had room: the one with the lowest address is used */
+    uint64_t unsplit;      /* requests that were served by a whole block, which may be up to 1 MiB larger, or more with
+                              max_split_bytes */
 };
 
 struct caching_allocator;
