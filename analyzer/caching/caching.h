@@ -93,6 +93,9 @@ bool caching_is_capped(const struct caching_allocator *a);
  * collected?
  */
 bool caching_cap_frees(const struct caching_allocator *a, int64_t bytes);
+/* Does a request fail because no expandable segment would be as large? Before 2.15, such a request asks CUDA for memory
+ * in vain, and leaves a segment without pages. */
+bool caching_is_too_large(const struct caching_allocator *a, int64_t bytes);
 /* Places memory that existed when a recording began, at its address: a segment, and then its blocks in order of
  * address. */
 void caching_place_segment(struct caching_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small,

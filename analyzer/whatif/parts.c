@@ -69,7 +69,7 @@ int64_t whatif_used_bytes(const struct run_device_sample *s, int64_t total)
 }
 
 /* For a run that ends before NVML was queried about its second GPU, or about any. */
-void whatif_assume_context(struct whatif *w, struct whatif_device *d)
+static void assume_context(struct whatif *w, struct whatif_device *d)
 {
     w->proof.unsure_context = w->proof.unsure_context || (!d->bases_n && !w->imported);
     for (size_t i = 0; i < w->devices_n && !d->bases_n && !w->imported; i++) {
@@ -77,6 +77,25 @@ void whatif_assume_context(struct whatif *w, struct whatif_device *d)
         if (other->process != d->process || !other->bases_n) continue;
         whatif_push_base(d, 0, other->bases[other->bases_n - 1].bytes);
     }
+}
+
+void whatif_conclude_proof(struct whatif *w)
+{
+    struct whatif_proof *p = &w->proof;
+    const struct whatif_device *worst = NULL;
+    EACH_IN (d, w->devices) {
+        whatif_settle_bases(d);
+        assume_context(w, d);
+        d->recorded.capacity_bytes = d->total == INT64_MAX ? RUN_UNKNOWN : d->total;
+        d->recorded.spare_bytes = RUN_UNKNOWN;
+        if (!worst || (worst->recorded.fits && !d->recorded.fits) ||
+            (worst->recorded.fits == d->recorded.fits &&
+             d->recorded.peak_reserved_bytes > worst->recorded.peak_reserved_bytes))
+            worst = d;
+    }
+    if (worst) p->recorded = worst->recorded;
+    p->begin_ns = run_kept_from(w->run);
+    p->exact = p->blocks && !p->parted_at_event && !p->reason;
 }
 
 uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_t last)

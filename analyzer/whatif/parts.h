@@ -130,11 +130,12 @@ static inline size_t whatif_device_of(struct whatif *w, uint32_t process, int de
                                                                       : whatif_device_find(w, process, device);
 }
 /* parts.c, of whatif_device.bases: adds one; lowers those that a later one shows to be too high; the memory that CUDA
- * would report as used without other processes; a value for a device without any. */
+ * would report as used without other processes. */
 void whatif_push_base(struct whatif_device *d, int64_t since_ns, int64_t bytes);
 void whatif_settle_bases(struct whatif_device *d);
 int64_t whatif_used_bytes(const struct run_device_sample *s, int64_t total);
-void whatif_assume_context(struct whatif *w, struct whatif_device *d);
+/* After the proof's replay. */
+void whatif_conclude_proof(struct whatif *w);
 /* The stream of a request that failed; `last` unless the proof found that it was another. */
 uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_t last);
 /* Its pool, in which PyTorch did not try again; 0: it did, or the default one. */

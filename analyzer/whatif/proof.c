@@ -729,7 +729,8 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
     apply_facts(b, oom->time_ns);
     const bool once = d->facts.syncs && b->synced != RUN_UNKNOWN && !b->syncs && !oom->rejected;
     note_unseen_flush(b, 1);
-    if (!b->refused && !oom->rejected && !p->w->imported && !caching_is_capped(a) && !p->w->proof.reason)
+    if (!b->refused && !oom->rejected && !p->w->imported && !caching_is_capped(a) && !p->w->proof.reason &&
+        !caching_is_too_large(a, oom->requested_bytes))
         p->w->proof.reason = "a request failed that CUDA did not refuse: PyTorch's memory limit is unknown";
     b->refused = false;
     b->fails = true;
@@ -743,25 +744,6 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
 static void proof_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     read_samples(self, process, end_ns);
-}
-
-static void conclude_proof(struct whatif *w)
-{
-    struct whatif_proof *p = &w->proof;
-    const struct whatif_device *worst = NULL;
-    EACH_IN (d, w->devices) {
-        whatif_settle_bases(d);
-        whatif_assume_context(w, d);
-        d->recorded.capacity_bytes = d->total == INT64_MAX ? RUN_UNKNOWN : d->total;
-        d->recorded.spare_bytes = RUN_UNKNOWN;
-        if (!worst || (worst->recorded.fits && !d->recorded.fits) ||
-            (worst->recorded.fits == d->recorded.fits &&
-             d->recorded.peak_reserved_bytes > worst->recorded.peak_reserved_bytes))
-            worst = d;
-    }
-    if (worst) p->recorded = worst->recorded;
-    p->begin_ns = run_kept_from(w->run);
-    p->exact = p->blocks && !p->parted_at_event && !p->reason;
 }
 
 bool whatif_prove(struct whatif *w, char *error, size_t error_size)
@@ -791,7 +773,7 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
         ARENA_RELEASE(b->dues.list, b->calls, b->areas_above, b->areas_below, b);
     }
     free(p.list);
-    conclude_proof(w);
+    whatif_conclude_proof(w);
     if (ok && !w->proof.blocks) {
         snprintf(error, error_size,
                  "nothing can be replayed: no allocation of PyTorch's caching allocator was recorded");

@@ -436,8 +436,8 @@ static void play_on_alloc(struct play *p, const struct run_lifetime *life, const
 /* `until`: as recorded. */
 static int64_t wait_end_of(const struct play *p, const struct track *t, const struct run_lifetime *life, int64_t until)
 {
-    const enum variant mixed = map_hash(t->events) & 1 ? WAITS_MIXED : WAITS_OTHERWISE;
     if (until == RUN_UNKNOWN || p->variant == AS_RECORDED || p->variant == OTHER_ADDRESSES) return until;
+    const enum variant mixed = map_hash(t->events) & 1 ? WAITS_MIXED : WAITS_OTHERWISE;
     if (p->variant == WAITS_NOT || p->variant == mixed) return life->free_ns;
     if (until == RUN_NEVER) return until;
     const int64_t waited = until - life->free_ns, longest = p->w->longest_wait;
