@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 #include "interpose/peek.h"
 #include "interpose/requested.h"
@@ -98,6 +99,44 @@ void gs_allocator_read_cap(struct gs_thread *t, int device, int64_t reserved)
     if (bytes == GET(c->last)) return;
     SET(c->last, bytes);
     record_state(t, GS_ALLOCATOR_CAP, device, 0, bytes);
+}
+
+/* --- emptied caches --------------------------------------------------------------------------- */
+
+/* Follows DeviceStats.requested_bytes from PyTorch 2.3 to 2.15. */
+struct counters {
+    int64_t retries, ooms, oversize[8], synced, taken, given_back;
+};
+static struct syncs {
+    _Atomic int64_t last; /* recorded; -1 nothing yet */
+    _Atomic bool checked, wrong;
+} syncs[DEVICES] = {[0 ... DEVICES - 1] = {.last = -1}};
+
+static __attribute__((noinline, cold)) bool are_counters(uintptr_t end)
+{
+    const int64_t most = (int64_t)1 << 40;
+    const int saved = errno;
+    struct counters c;
+    const bool known = gs_peek(end, &c, sizeof c) == sizeof c;
+    errno = saved;
+    return known && c.synced >= 0 && c.synced < most && c.taken > 0 && c.taken < most && c.given_back >= 0 &&
+           c.given_back <= c.taken;
+}
+
+void gs_allocator_read_syncs(struct gs_thread *t, int device)
+{
+    const uintptr_t end = t ? gs_requested_end(device) : 0;
+    if (!end) return;
+    struct syncs *s = &syncs[device];
+    if (!GET(s->checked)) {
+        SET(s->wrong, !are_counters(end));
+        SET(s->checked, true);
+    }
+    if (GET(s->wrong)) return;
+    const int64_t now = load_word(end + offsetof(struct counters, synced));
+    if (now == GET(s->last)) return;
+    SET(s->last, now);
+    record_state(t, GS_ALLOCATOR_SYNCED, device, 0, now);
 }
 
 /* --- private pools ---------------------------------------------------------------------------- */

@@ -10,6 +10,8 @@
 /* `reserved`: the report's total. The first calls search for the member by system calls; later calls cost a few loads.
  * */
 void gs_allocator_read_cap(struct gs_thread *t, int device, int64_t reserved);
+/* How often the allocator waited for all streams. The only trace of an emptied cache that had no unused segment. */
+void gs_allocator_read_syncs(struct gs_thread *t, int device);
 /* After this thread's allocator has requested memory from CUDA: the pool of the block that it reports next, and
  * therefore of all blocks in that segment. Uses system calls. */
 void gs_allocator_read_pool(struct gs_thread *t, int device, uint64_t block, int64_t bytes);

@@ -63,11 +63,13 @@ static void record_usage(const void *caller, void *pointer, int64_t bytes, int64
         gs_allocator_seen(caller);
         if (has_totals) extra = gs_requested_extra(caller, device_index(device), bytes, allocated, reserved);
         if (has_totals) gs_allocator_read_cap(t, device_index(device), reserved);
+        if (has_totals) gs_allocator_read_syncs(t, device_index(device));
         if (t->grown) gs_allocator_read_pool(t, device_index(device), (uint64_t)(uintptr_t)pointer, bytes);
         t->grown = false;
         stream = gs_torch_stream(device_index(device));
         if (stream != GS_STREAM_UNKNOWN && gs_captured(stream)) flags = GS_FLAG_CAPTURED;
     } else if (!cpu && bytes < 0) {
+        if (has_totals) gs_allocator_read_syncs(t, device_index(device));
         gs_record_pending(t, (uint64_t)(uintptr_t)pointer);
     }
     if (t) t->marked.count = 0;
@@ -90,6 +92,7 @@ static void record_out_of_memory(const void *caller, int64_t bytes, int64_t allo
     gs_allocator_seen(caller);
     gs_device_memory(&free_bytes, &total_bytes);
     gs_allocator_read_cap(t, device_index(device), reserved);
+    gs_allocator_read_syncs(t, device_index(device));
     gs_allocator_read_unused(t);
     gs_record_oom(t, (uint64_t)bytes, free_bytes, total_bytes, (uint64_t)allocated, (uint64_t)reserved, GS_LAYER_TENSOR,
                   GS_SPACE_DEVICE, device_index(device));

@@ -381,7 +381,9 @@ struct gs_rec_event_done {
     X(CAP, 0, "cap")   /* value: the bytes that it may reserve (set_per_process_memory_fraction); 0: no cap */ \
     X(POOL, 1, "pool") /* value: the pool of the block at the address, and so of its segment: 0 the default one, \
                           -1 unknown, else a private one's number */                              \
-    X(UNUSED, 2, "unused") /* value: a private pool that nothing allocates from any more */
+    X(UNUSED, 2, "unused") /* value: a private pool that nothing allocates from any more */       \
+    X(SYNCED, 3, "synced") /* value: how often it waited for all streams: the cache was emptied, even if nothing was \
+                              cached, or a request tried again */
 /* clang-format on */
 #define GS_ENUM_ALLOCATOR(s, v, w) GS_ALLOCATOR_##s = v,
 enum gs_allocator_fact { GS_ALLOCATOR_FACTS(GS_ENUM_ALLOCATOR) };

@@ -242,7 +242,9 @@ CREATE TABLE allocator_fact (   -- state read from PyTorch's caching allocator
     address INTEGER,            -- of a tensor in a segment of the pool
     value INTEGER NOT NULL      -- cap: the bytes that it may reserve (set_per_process_memory_fraction), 0: no limit;
                                 -- pool: 0: the default pool, -1: unknown, else the number of a private pool (CUDA
-                                -- graphs, MemPool); unused: a private pool from which nothing allocates any more
+                                -- graphs, MemPool); unused: a private pool from which nothing allocates any more;
+                                -- synced: how often it waited for all streams so far, because the cache was emptied
+                                -- or a request tried again
 );
 
 CREATE TABLE call_count (       -- calls that are only counted (launches, queries), by second

@@ -417,6 +417,8 @@ static int remove_others(struct gs_store *s)
                         "gs_ended(free_ns,done_ns);"
                         "DELETE FROM handle WHERE id<(SELECT max(id) FROM handle) AND kind<>1 AND "
                         "gs_ended(create_ns,destroy_ns);"
+                        "DELETE FROM allocator_fact WHERE kind=3 AND gs_ended(time_ns,time_ns) AND id NOT IN (SELECT "
+                        "max(id) FROM allocator_fact WHERE kind=3 AND gs_ended(time_ns,time_ns) GROUP BY device);"
                         "DELETE FROM recovery_owner WHERE allocation_id NOT IN (SELECT id FROM allocation_row);"
                         "DELETE FROM recovery_object WHERE allocation_id NOT IN (SELECT id FROM allocation_row);"
                         "DELETE FROM mark_name WHERE id NOT IN (SELECT name FROM mark WHERE name IS NOT NULL UNION "

@@ -12,26 +12,6 @@ static const int64_t least_block = 512, small_request = MIB, small_segment = 2 *
                      large_step = 2 * MIB;
 static const int64_t most_reserved = INT64_MAX / 4; /* no sum overflows, even with a damaged file */
 
-const struct caching_rules caching_default_rules = {.large_bytes = 20 * MIB, /* kLargeBuffer */
-                                                    .max_split_bytes = INT64_MAX,
-                                                    .max_round_bytes = 20 * MIB,
-                                                    .allowed_bytes = INT64_MAX};
-
-bool caching_rules_have(const struct caching_rules *rules, enum caching_version_rule rule, const char **since)
-{
-    static const struct {
-        uint16_t major, minor;
-        const char *text;
-    } list[] = {
-#define VERSION_RULE(name, major, minor, source) [CACHING_##name] = {major, minor, #major "." #minor},
-#include "analyzer/caching/versions.def"
-#undef VERSION_RULE
-    };
-    if (since) *since = list[rule].text;
-    if (!rules->major) return true;
-    return rules->major > list[rule].major || (rules->major == list[rule].major && rules->minor >= list[rule].minor);
-}
-
 struct pool {
     struct caching_set free, unmapped;
     size_t whole;      /* free blocks that are a segment, or a part of an area: what release_pool() can give back */
@@ -113,22 +93,6 @@ int64_t caching_cached(const struct caching_allocator *a, int64_t *largest)
         *largest = b->bytes > *largest ? b->bytes : *largest;
     }
     return sum;
-}
-
-/* [round_size, roundup_power2_next_division] */
-int64_t caching_rounded(const struct caching_rules *rules, int64_t bytes)
-{
-    if (bytes < least_block) return least_block;
-    if (bytes > most_reserved) return most_reserved; /* a request that always fails */
-    int power = 63 - __builtin_clzll((uint64_t)bytes), index = power < 20 ? 0 : power > 35 ? 15 : power - 20;
-    int64_t divisions = rules->divisions[index];
-    if (divisions > 1 && bytes > least_block * divisions) {
-        int64_t floor = (int64_t)1 << power, step = floor / divisions;
-        if (bytes == floor) return bytes;
-        return step ? (bytes + step - 1) / step * step : floor * 2;
-    }
-    if (divisions == 1 && bytes > least_block && !caching_rules_have(rules, CACHING_DIVISIONS_OFF, NULL)) return bytes;
-    return (bytes + least_block - 1) / least_block * least_block;
 }
 
 /* [get_allocation_size] */
@@ -528,21 +492,38 @@ static int64_t reserve_of(const struct caching_rules *rules, int64_t device)
     return set > 0 && set < (double)most ? (int64_t)set : most;
 }
 
+static int64_t area_bytes(const struct caching_allocator *a, bool small)
+{
+    const int64_t page = small ? small_segment : a->rules.large_bytes;
+    const int64_t device = a->rules.device_bytes < most_reserved ? a->rules.device_bytes : most_reserved;
+    return (reserve_of(&a->rules, device) + page - 1) / page * page;
+}
+
+bool caching_is_too_large(const struct caching_allocator *a, int64_t bytes)
+{
+    return a->rules.expandable && bytes > area_bytes(a, bytes <= small_request) &&
+           caching_rules_have(&a->rules, CACHING_EXPANDABLE_RESERVE, NULL);
+}
+
 /* [find_expandable_block] */
 static uint32_t find_area(struct caching_allocator *a, const struct request *r)
 {
     struct pool *pool = caching_pool_of(a, r->pool);
     struct caching_key key = {.stream = r->stream};
     uint32_t at = caching_set_find(a->blocks, &pool->unmapped, key, false);
+    uint32_t found = CACHING_NONE;
     for (; at != CACHING_NONE && a->blocks[at].stream == r->stream;
          at = caching_set_find(a->blocks, &pool->unmapped, caching_key_of(&a->blocks[at]), true)) {
-        uint32_t before = a->blocks[at].prev, from = is_available(a, before) ? before : at;
-        if (has_expandable_room(a, from, r->bytes)) return from;
+        const uint32_t before = a->blocks[at].prev, from = is_available(a, before) ? before : at;
+        if (found != CACHING_NONE && a->blocks[at].area == a->blocks[found].area) continue;
+        if (!has_expandable_room(a, from, r->bytes)) continue;
+        if (found != CACHING_NONE) a->totals.area_choices++;
+        if (found != CACHING_NONE) break;
+        found = from;
     }
-    const int64_t page = pool->small ? small_segment : a->rules.large_bytes;
-    const int64_t device = a->rules.device_bytes < most_reserved ? a->rules.device_bytes : most_reserved;
-    int64_t bytes = (reserve_of(&a->rules, device) + page - 1) / page * page;
-    if (bytes < r->bytes) return CACHING_NONE;
+    if (found != CACHING_NONE) return found;
+    if (caching_is_too_large(a, r->bytes)) return CACHING_NONE;
+    const int64_t bytes = area_bytes(a, pool->small);
     return add_expandable_area(a, r, a->driver.reserve(a->driver.self, bytes), bytes);
 }
 
@@ -555,6 +536,7 @@ static uint32_t expand_segment(struct caching_allocator *a, const struct request
     if (!a->blocks[at].mapped && !map_block(a, at, bytes)) return CACHING_NONE;
     while (a->blocks[at].bytes < r->bytes) {
         uint32_t next = a->blocks[at].next;
+        if (next == CACHING_NONE) return CACHING_NONE; /* larger than any area: only if the GPU's size is unknown */
         int64_t left = r->bytes - a->blocks[at].bytes, room = a->blocks[next].bytes;
         if (!map_block(a, next, left < room ? left : room)) return CACHING_NONE;
         at = next;

@@ -55,8 +55,9 @@ struct caching_totals {
     int64_t allocated, reserved, peak_allocated, peak_reserved; /* bytes */
     uint64_t segments, peak_segments;                           /* or pages' ranges */
     uint64_t retries;                                           /* requests that first had to free cached segments */
-    uint64_t unsplit; /* requests that were served by a whole block, which may be up to 1 MiB larger, or more with
-                         max_split_bytes */
+    uint64_t area_choices; /* how often several expandable segments had room: the one with the lowest address is used */
+    uint64_t unsplit;      /* requests that were served by a whole block, which may be up to 1 MiB larger, or more with
+                              max_split_bytes */
 };
 
 struct caching_allocator;
@@ -92,6 +93,9 @@ bool caching_is_capped(const struct caching_allocator *a);
  * collected?
  */
 bool caching_cap_frees(const struct caching_allocator *a, int64_t bytes);
+/* Does a request fail because no expandable segment would be as large? Before 2.15, such a request asks CUDA for memory
+ * in vain, and leaves a segment without pages. */
+bool caching_is_too_large(const struct caching_allocator *a, int64_t bytes);
 /* Places memory that existed when a recording began, at its address: a segment, and then its blocks in order of
  * address. */
 void caching_place_segment(struct caching_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small,

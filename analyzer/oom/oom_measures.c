@@ -434,15 +434,15 @@ static void measure_gradients(struct oom_sight *s)
                          "pass also frees its activations",
                          SIZE(s, untrained)));
         if (untrained >= s->need && s->v->cause != RESULT_CAUSE_LEAK) lead_measure(s, before);
-    } else if (s->phase == OOM_FORWARD && held && zero) {
+    } else if (s->phase == OOM_FORWARD && held && zero &&
+               !run_stack_is_in(s->b->run, s->f->stack, NULL, "make_graphed_callables")) { /* its graphs keep them */
         (void)add_drop(
             s, OOM_EFFORT_LINE, is_gradient, "without these gradients", held,
             TEXT(s,
                  "%s before the forward pass, during which %s of gradients are still live, unless you accumulate them",
                  zero, SIZE(s, held)));
     }
-    bool copies = s->buckets.bytes > 0 && g->bytes >= s->buckets.bytes / 10 * 9;
-    if (copies) {
+    if (s->buckets.bytes > 0 && g->bytes >= s->buckets.bytes / 10 * 9) {
         add_measure(s, OOM_EFFORT_LINE, s->buckets.bytes, 0,
                     TEXT(s, "%s: gradients then need no copy",
                          oom_setting_text(s, OOM_SETTING_BUCKETS,

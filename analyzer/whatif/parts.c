@@ -5,6 +5,7 @@
 #include "analyzer/run/settings.h"
 #include "analyzer/site/holder_read.h"
 #include "analyzer/whatif/rules.h"
+#include "analyzer/whatif/source.h"
 
 static void read_settings(struct whatif *w, struct whatif_device *d)
 {
@@ -42,6 +43,59 @@ size_t whatif_device_find(struct whatif *w, uint32_t process, int device)
     read_settings(w, d);
     whatif_facts_read(&d->facts, w->run, process, device);
     return w->devices_n - 1;
+}
+
+void whatif_push_base(struct whatif_device *d, int64_t since_ns, int64_t bytes)
+{
+    if (d->bases_n && d->bases[d->bases_n - 1].bytes == bytes) return;
+    *ARENA_ADD(d->bases) = (struct whatif_moment){since_ns, bytes};
+}
+
+/* A query of NVML that includes an allocation which is not recorded yet is too high: a later one lowers it. */
+void whatif_settle_bases(struct whatif_device *d)
+{
+    for (size_t i = d->bases_n; i-- > d->bases_settled + 1;)
+        if (d->bases[i - 1].bytes > d->bases[i].bytes) d->bases[i - 1].bytes = d->bases[i].bytes;
+}
+
+/* The memory that CUDA would report as used without the other processes: NVML's figure for this process, and memory of
+ * no process (9 MiB of an H200). On a real device, NVML's total includes memory that the driver keeps; CUDA's does not.
+ */
+int64_t whatif_used_bytes(const struct run_device_sample *s, int64_t total)
+{
+    const bool known = run_is_known(s->free_bytes) && run_is_known(s->other_bytes) && s->total_bytes >= total;
+    const int64_t used = known ? total - s->free_bytes - s->other_bytes : 0;
+    return used > s->own_bytes ? used : s->own_bytes;
+}
+
+/* For a run that ends before NVML was queried about its second GPU, or about any. */
+static void assume_context(struct whatif *w, struct whatif_device *d)
+{
+    w->proof.unsure_context = w->proof.unsure_context || (!d->bases_n && !w->imported);
+    for (size_t i = 0; i < w->devices_n && !d->bases_n && !w->imported; i++) {
+        const struct whatif_device *other = &w->devices[i];
+        if (other->process != d->process || !other->bases_n) continue;
+        whatif_push_base(d, 0, other->bases[other->bases_n - 1].bytes);
+    }
+}
+
+void whatif_conclude_proof(struct whatif *w)
+{
+    struct whatif_proof *p = &w->proof;
+    const struct whatif_device *worst = NULL;
+    EACH_IN (d, w->devices) {
+        whatif_settle_bases(d);
+        assume_context(w, d);
+        d->recorded.capacity_bytes = d->total == INT64_MAX ? RUN_UNKNOWN : d->total;
+        d->recorded.spare_bytes = RUN_UNKNOWN;
+        if (!worst || (worst->recorded.fits && !d->recorded.fits) ||
+            (worst->recorded.fits == d->recorded.fits &&
+             d->recorded.peak_reserved_bytes > worst->recorded.peak_reserved_bytes))
+            worst = d;
+    }
+    if (worst) p->recorded = worst->recorded;
+    p->begin_ns = run_kept_from(w->run);
+    p->exact = p->blocks && !p->parted_at_event && !p->reason;
 }
 
 uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_t last)
@@ -184,11 +238,24 @@ void whatif_note_thread(struct whatif *w, struct whatif_device *d, const struct 
     d->thread = life->thread;
 }
 
+unsigned whatif_read_source(struct whatif *w)
+{
+    if (!w->source_was_read) w->source_facts = whatif_source_facts(w->run);
+    w->source_was_read = true;
+    return w->source_facts;
+}
+
+bool whatif_may_miss_flush(struct whatif *w, const struct whatif_device *d)
+{
+    return d->unsure_flushes || (!d->facts.syncs && whatif_read_source(w) & WHATIF_EMPTIES);
+}
+
 void whatif_note_capture(struct whatif_device *d, const struct caching_allocator *a, const struct run_lifetime *life)
 {
     const bool captures = life->space == GS_SPACE_POOL, begins = captures && !d->capturing;
     d->capturing = captures;
-    if (begins && !caching_has_spare(a)) *ARENA_ADD(d->flushes) = (struct whatif_moment){life->alloc_ns, 0};
+    if (begins && !d->facts.syncs && !caching_has_spare(a))
+        *ARENA_ADD(d->flushes) = (struct whatif_moment){life->alloc_ns, 0};
 }
 
 int64_t whatif_pending_until(const struct whatif *w, uint32_t process, size_t *next, const struct run_lifetime *life)

@@ -38,7 +38,8 @@ struct whatif_device {
     uint32_t thread;               /* the last one on which a script or a thread that it started allocated; RUN_NONE */
     uint32_t turns;                /* how often that was another thread than before */
     size_t loops;                  /* how often the loop of the steps ended, and the program then allocated */
-    bool freed_unknown;            /* segments were freed by a call without a stack: for a request, or by the program */
+    bool unsure_flushes; /* the program emptied the cache, or a pool ended: the recording shows only that one did */
+    bool freed_unknown;  /* segments were freed by a call without a stack: for a request, or by the program */
     int64_t ascents; /* number of new segments with a higher address than the segment before, minus those with a lower
                         one */
     struct whatif_outcome recorded;
@@ -128,9 +129,16 @@ static inline size_t whatif_device_of(struct whatif *w, uint32_t process, int de
     return last && last->process == process && last->device == device ? w->device
                                                                       : whatif_device_find(w, process, device);
 }
+/* parts.c, of whatif_device.bases: adds one; lowers those that a later one shows to be too high; the memory that CUDA
+ * would report as used without other processes. */
+void whatif_push_base(struct whatif_device *d, int64_t since_ns, int64_t bytes);
+void whatif_settle_bases(struct whatif_device *d);
+int64_t whatif_used_bytes(const struct run_device_sample *s, int64_t total);
+/* After the proof's replay. */
+void whatif_conclude_proof(struct whatif *w);
 /* The stream of a request that failed; `last` unless the proof found that it was another. */
 uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_t last);
-/* Its pool; 0 the default one. */
+/* Its pool, in which PyTorch did not try again; 0: it did, or the default one. */
 uint32_t whatif_failed_pool(const struct whatif_device *d, size_t oom);
 /* Did PyTorch's allocator make this CUDA allocation, as far as its stack shows? */
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life);
@@ -153,9 +161,13 @@ bool whatif_ends_are_sure(struct whatif *w);
 void whatif_note_pause(struct whatif *w, uint32_t process, const struct run_lifetime *life);
 /* Counts how often a script and the threads that it starts allocate in turn. */
 void whatif_note_thread(struct whatif *w, struct whatif_device *d, const struct run_lifetime *life);
-/* torch.cuda.graph() empties the cache before it captures, which a recording shows only if that freed something: notes
- * it at the first tensor of each capture, unless `a`, as recorded, kept segments. */
+/* torch.cuda.graph() empties the cache before it captures, which an older recording shows only if that freed something:
+ * notes it at the first tensor of each capture, unless `a`, as recorded, kept segments. */
 void whatif_note_capture(struct whatif_device *d, const struct caching_allocator *a, const struct run_lifetime *life);
+/* enum whatif_source, read once. */
+unsigned whatif_read_source(struct whatif *w);
+/* May the program have emptied a cache without unused segments, and the recording not show it? */
+bool whatif_may_miss_flush(struct whatif *w, const struct whatif_device *d);
 /* Memory of a handle of cuBLAS or cuDNN, which no tensor of the program's line holds. */
 bool whatif_is_workspace(struct whatif *w, uint32_t stack);
 /* Does a call path belong to steps: an optimizer's, backward's, or one that creates a handle of cuBLAS or cuDNN? */

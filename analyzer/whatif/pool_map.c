@@ -66,6 +66,7 @@ void whatif_facts_read(struct whatif_facts *f, const struct run *run, uint32_t p
                 if (known[k].identity == a->value) known[k--] = known[--known_n];
         }
         f->pools = f->pools || a->kind == GS_ALLOCATOR_POOL;
+        f->syncs = f->syncs || a->kind == GS_ALLOCATOR_SYNCED;
         *ARENA_PUSH(f->list, f->n, f->cap) = fact;
     }
     free(known);

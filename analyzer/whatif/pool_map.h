@@ -16,6 +16,7 @@ struct whatif_facts {
     struct whatif_fact *list;
     size_t n, cap;
     bool pools;  /* some state the pool of a block */
+    bool syncs;  /* some state how often the allocator waited for all streams */
     bool mapped; /* some state where pages are mapped, which their allocations do not */
 };
 /* Reads the recorded facts about one device, with pools numbered. Free them with whatif_facts_free. */

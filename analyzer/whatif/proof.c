@@ -24,6 +24,8 @@ struct beside { /* a device, while its recording is replayed */
     bool expandable;    /* expandable_segments now */
     bool uncertain;     /* whether another stream had finished with some freed block depends on the GPU's time */
     bool refused;       /* CUDA refused memory since the last tensor */
+    int64_t synced;     /* how often it waited for all streams; RUN_UNKNOWN */
+    int64_t syncs;      /* since the last event of a tensor */
     int64_t refused_ns; /* first */
     int64_t event_ns;   /* the last event of a tensor */
     struct call *calls; /* since the last event of a tensor: from `from` on */
@@ -39,6 +41,8 @@ struct beside { /* a device, while its recording is replayed */
     ARENA_LIST(uint64_t, areas_above);
     ARENA_LIST(uint64_t, areas_below);
     uint64_t lowest_area;          /* of these addresses */
+    uint64_t newest;               /* of the last area; 0 unknown */
+    bool descends;                 /* the last one that is known was below all others, or below one made before it */
     uint64_t request_address;      /* that the request got in the recording; 0 unknown */
     int64_t device_live, reserved; /* bytes, as recorded */
     int64_t asked_ns, most_live; /* when the memory in use on the device was last queried; most live bytes since then */
@@ -81,8 +85,10 @@ enum { AREA_BITS = 45, FIRST_AREA = 1 << 18 };
 static uint64_t add_proof_area(struct beside *b)
 {
     const uint64_t base = b->request_address;
-    const bool below = base && base < b->lowest_area;
+    const bool below = base && b->lowest_area ? base < b->lowest_area : b->descends;
+    if (base && b->lowest_area) b->descends = below;
     if (base && (below || !b->lowest_area)) b->lowest_area = base;
+    b->newest = base;
     *(below ? ARENA_ADD(b->areas_below) : ARENA_ADD(b->areas_above)) = base;
     return (below ? FIRST_AREA - b->areas_below_n : FIRST_AREA + b->areas_above_n - 1) << AREA_BITS;
 }
@@ -100,7 +106,9 @@ static inline bool is_placed(struct beside *b, uint64_t replayed, uint64_t recor
     if (replayed == recorded) return true;
     uint64_t *base = base_of_area(b, replayed >> AREA_BITS), offset = replayed & (((uint64_t)1 << AREA_BITS) - 1);
     if (!base) return false;
+    if (!*base && b->newest) b->descends = b->newest < recorded;
     if (!*base) *base = recorded - offset;
+    if (*base < b->lowest_area || !b->lowest_area) b->lowest_area = *base;
     return recorded == *base + offset;
 }
 
@@ -170,7 +178,7 @@ static inline struct beside *beside_of(struct proof *p, uint32_t process, int de
 {
     const size_t at = whatif_device_of(p->w, process, device);
     while (p->n <= at) {
-        struct beside *b = ARENA_NEW(struct beside, .proof = p, .device = p->n);
+        struct beside *b = ARENA_NEW(struct beside, .proof = p, .device = p->n, .synced = RUN_UNKNOWN);
         *ARENA_PUSH(p->list, p->n, p->cap) = b;
     }
     return p->list[at];
@@ -208,12 +216,29 @@ static inline void apply_facts(struct beside *b, int64_t ns)
         const struct whatif_fact *fact = &f->list[b->next_fact];
         if (fact->kind == GS_ALLOCATOR_CAP) caching_set_cap(proof_allocator_of(b), fact->value);
         if (fact->kind == GS_ALLOCATOR_UNUSED) caching_pool_unused(proof_allocator_of(b), (uint32_t)fact->value);
+        if (fact->kind != GS_ALLOCATOR_SYNCED) continue;
+        const int64_t begin = whatif_begin(b->proof->w, device_at(b)->process);
+        const bool counts = b->synced != RUN_UNKNOWN && fact->value > b->synced && fact->ns >= begin;
+        if (counts) b->syncs += fact->value - b->synced;
+        b->synced = fact->value;
     }
 }
 
 static bool empties_cache(const struct beside *b, uint32_t stack)
 {
     return stack != RUN_NONE && run_stack_is_in(b->proof->w->run, stack, NULL, "empty_cache");
+}
+
+/* The program emptied a cache in which every segment was in use: only the count of waits shows it. The end of a
+ * torch.cuda.MemPool counts, too. `retries`: of the request, each of which counts. */
+static void note_unseen_flush(struct beside *b, int64_t retries)
+{
+    struct whatif_device *d = device_at(b);
+    const bool unseen = b->syncs > retries && !(b->from < b->calls_n && b->calls[b->from].free);
+    b->syncs = 0;
+    if (!unseen || caching_has_spare(proof_allocator_of(b))) return;
+    *ARENA_ADD(d->flushes) = (struct whatif_moment){b->proof->now_ns, 0};
+    d->unsure_flushes = d->unsure_flushes || d->user_pools;
 }
 
 /* The private pool of which the calls from `from` on freed segments, up to *end at most, which becomes the first call
@@ -312,12 +337,6 @@ static void see_live(struct beside *b, int64_t bytes)
     b->most_live = bytes > b->most_live ? bytes : b->most_live;
 }
 
-static void push_base(struct whatif_device *d, int64_t since_ns, int64_t bytes)
-{
-    if (d->bases_n && d->bases[d->bases_n - 1].bytes == bytes) return;
-    *ARENA_ADD(d->bases) = (struct whatif_moment){since_ns, bytes};
-}
-
 /* A context grows when its kernels and libraries are loaded, at any time since the device was last queried (from 518 to
  * 611 MiB within the first seconds of PyTorch on an H200). A prediction must assume the worst: growth directly after
  * the last query, but never more than the free memory beside the live memory. */
@@ -327,17 +346,10 @@ static void add_base(struct beside *b, int64_t ns, int64_t bytes)
     const int64_t before = d->bases_n ? d->bases[d->bases_n - 1].bytes : bytes;
     const int64_t room = d->total == INT64_MAX ? INT64_MAX : d->total - b->most_live;
     if (bytes < 0) return;
-    if (bytes > before && room > before) push_base(d, b->asked_ns, room < bytes ? room : bytes);
-    push_base(d, d->bases_n ? ns : 0, bytes);
+    if (bytes > before && room > before) whatif_push_base(d, b->asked_ns, room < bytes ? room : bytes);
+    whatif_push_base(d, d->bases_n ? ns : 0, bytes);
     b->asked_ns = ns;
     b->most_live = b->device_live;
-}
-
-/* A query of NVML that includes an allocation which is not recorded yet is too high: a later one lowers it. */
-static void settle_bases(struct whatif_device *d)
-{
-    for (size_t i = d->bases_n; i-- > d->bases_settled + 1;)
-        if (d->bases[i - 1].bytes > d->bases[i].bytes) d->bases[i - 1].bytes = d->bases[i].bytes;
 }
 
 /* CUDA's own figure in a call of the program: exact, and with the memory of other processes, which NVML's figure for
@@ -346,22 +358,13 @@ static void add_exact_base(struct beside *b, int64_t ns, int64_t bytes)
 {
     struct whatif_device *d = device_at(b);
     add_base(b, ns, bytes);
-    settle_bases(d);
+    whatif_settle_bases(d);
     d->bases_settled = d->bases_n;
 }
 
-/* The memory that CUDA would report as used without the other processes: NVML's figure for this process, and memory of
- * no process (9 MiB of an H200). On a real device, NVML's total includes memory that the driver keeps; CUDA's does not.
- */
-static int64_t sample_used_bytes(const struct run_device_sample *s, int64_t total)
-{
-    const bool known = run_is_known(s->free_bytes) && run_is_known(s->other_bytes) && s->total_bytes >= total;
-    const int64_t used = known ? total - s->free_bytes - s->other_bytes : 0;
-    return used > s->own_bytes ? used : s->own_bytes;
-}
-
 /* Reads NVML's figures for this process up to that time. NVML is queried concurrently with the program: a figure may
- * include an allocation that is not recorded yet, so the lowest of it and all later ones counts (settle_bases). */
+ * include an allocation that is not recorded yet, so the lowest of it and all later ones counts (whatif_settle_bases).
+ */
 static inline void read_samples(struct proof *p, uint32_t process, int64_t ns)
 {
     for (; p->sample_next < p->samples_n; p->sample_next++) {
@@ -370,7 +373,7 @@ static inline void read_samples(struct proof *p, uint32_t process, int64_t ns)
         if (s->process != process || s->device < 0 || s->own_bytes <= 0) continue;
         struct beside *b = beside_of(p, process, s->device);
         if (s->time_ns > b->asked_ns) /* else a failed request has shown it since */
-            add_base(b, s->time_ns, sample_used_bytes(s, device_at(b)->total) - b->device_live);
+            add_base(b, s->time_ns, whatif_used_bytes(s, device_at(b)->total) - b->device_live);
     }
 }
 
@@ -435,17 +438,22 @@ static bool is_refused(struct beside *b, int64_t bytes, uint64_t stream, uint32_
 /* A recording states the streams of tensors, but not the stream of a request that failed: that is the last stream, or
  * another one that has no memory for it. Nor does it state the pool: if PyTorch freed no cached segment, that is the
  * last private one. If there was no such segment either, it is that of the request before if the same line made both,
- * outside of captures; else the default one. */
-static void refuse_replay(struct beside *b, const struct run_oom *failure, size_t oom)
+ * outside of captures; else the default one. `once`: PyTorch did not wait for all streams and try again, as in all
+ * private pools before 2.13 and while a CUDA graph is captured; then it may be the first request in a pool. */
+static void refuse_replay(struct beside *b, const struct run_oom *failure, size_t oom, bool once)
 {
+    enum { UNSEEN_POOL = 2000 }; /* above those that facts number */
     struct whatif_device *d = device_at(b);
     const int64_t bytes = caching_rounded(&d->rules, failure->requested_bytes);
     const struct run *run = b->proof->w->run;
     const bool again = b->last_kept && run_stack_python(run, failure->stack) == run_stack_python(run, b->last_stack);
     const bool kept = b->from == b->calls_n;
-    const uint32_t pool = !kept ? 0 : caching_has_spare(b->allocator) ? b->last_private : again ? b->last_kept : 0;
+    uint32_t pool = !kept ? 0 : caching_has_spare(b->allocator) || once ? b->last_private : again ? b->last_kept : 0;
+    caching_set_capturing(b->allocator, pool || once);
+    bool refused = is_refused(b, bytes, b->last_stream, pool);
+    if (once && (!pool || !refused)) refused = is_refused(b, bytes, b->last_stream, pool = UNSEEN_POOL);
     if (pool) *map_at(&d->failed_in, oom) = pool;
-    if (is_refused(b, bytes, b->last_stream, pool)) return;
+    if (refused) return;
     const size_t known = d->streams_n;
     if (known < STREAMS) *ARENA_ADD(d->streams) = new_stream;
     for (size_t i = 0; i < d->streams_n; i++) {
@@ -599,6 +607,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     note_stream(b, proof_stream_of(life));
     whatif_release_due(&b->dues, a, finished_until(b, life->alloc_ns));
     b->event_ns = life->alloc_ns;
+    note_unseen_flush(b, b->refused);
     w->proof.unsure_frees = w->proof.unsure_frees || b->uncertain;
     if (b->from < b->calls_n) settle_pending(b, true);
     b->refused = false;
@@ -659,6 +668,7 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         note_beginning(b, life);
         b->events++;
         b->event_ns = life->free_ns;
+        note_unseen_flush(b, 0);
         if (b->from < b->calls_n) settle_pending(b, false);
         const int64_t until = whatif_pending_until(p->w, series->process, &p->pending_next, life);
         const uint32_t block = whatif_lane_take(&b->lane, run_live_number(p->w->run, life), life->address);
@@ -717,11 +727,14 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
     struct caching_allocator *a = proof_allocator_of(b);
     const uint64_t retries = caching_totals(a)->retries;
     apply_facts(b, oom->time_ns);
-    if (!b->refused && !oom->rejected && !p->w->imported && !caching_is_capped(a) && !p->w->proof.reason)
+    const bool once = d->facts.syncs && b->synced != RUN_UNKNOWN && !b->syncs && !oom->rejected;
+    note_unseen_flush(b, 1);
+    if (!b->refused && !oom->rejected && !p->w->imported && !caching_is_capped(a) && !p->w->proof.reason &&
+        !caching_is_too_large(a, oom->requested_bytes))
         p->w->proof.reason = "a request failed that CUDA did not refuse: PyTorch's memory limit is unknown";
     b->refused = false;
     b->fails = true;
-    if (oom->requested_bytes > 0) refuse_replay(b, oom, index);
+    if (oom->requested_bytes > 0) refuse_replay(b, oom, index, once);
     b->fails = false;
     d->recorded.retries += caching_totals(a)->retries - retries;
     finish_calls(b);
@@ -731,36 +744,6 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
 static void proof_on_process_end(void *self, uint32_t process, int64_t end_ns)
 {
     read_samples(self, process, end_ns);
-}
-
-/* For a run that ends before NVML was queried about its second GPU, or about any. */
-static void assume_context(struct whatif *w, struct whatif_device *d)
-{
-    w->proof.unsure_context = w->proof.unsure_context || (!d->bases_n && !w->imported);
-    for (size_t i = 0; i < w->devices_n && !d->bases_n && !w->imported; i++) {
-        const struct whatif_device *other = &w->devices[i];
-        if (other->process != d->process || !other->bases_n) continue;
-        push_base(d, 0, other->bases[other->bases_n - 1].bytes);
-    }
-}
-
-static void conclude_proof(struct whatif *w)
-{
-    struct whatif_proof *p = &w->proof;
-    const struct whatif_device *worst = NULL;
-    EACH_IN (d, w->devices) {
-        settle_bases(d);
-        assume_context(w, d);
-        d->recorded.capacity_bytes = d->total == INT64_MAX ? RUN_UNKNOWN : d->total;
-        d->recorded.spare_bytes = RUN_UNKNOWN;
-        if (!worst || (worst->recorded.fits && !d->recorded.fits) ||
-            (worst->recorded.fits == d->recorded.fits &&
-             d->recorded.peak_reserved_bytes > worst->recorded.peak_reserved_bytes))
-            worst = d;
-    }
-    if (worst) p->recorded = worst->recorded;
-    p->begin_ns = run_kept_from(w->run);
-    p->exact = p->blocks && !p->parted_at_event && !p->reason;
 }
 
 bool whatif_prove(struct whatif *w, char *error, size_t error_size)
@@ -790,7 +773,7 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
         ARENA_RELEASE(b->dues.list, b->calls, b->areas_above, b->areas_below, b);
     }
     free(p.list);
-    conclude_proof(w);
+    whatif_conclude_proof(w);
     if (ok && !w->proof.blocks) {
         snprintf(error, error_size,
                  "nothing can be replayed: no allocation of PyTorch's caching allocator was recorded");

@@ -53,8 +53,8 @@ struct recorded_totals {         /* of a device */
 };
 
 /* What can differ in another run of the same program: how long freed blocks wait for other streams, because the GPU may
- * take more or less time; and the addresses of segments. */
-enum variant { AS_RECORDED, WAITS_NOT, WAITS_LONGER, OTHER_ADDRESSES, VARIANTS };
+ * take more or less time, for all of them or for some; and the addresses of segments. */
+enum variant { AS_RECORDED, WAITS_NOT, WAITS_LONGER, WAITS_MIXED, WAITS_OTHERWISE, OTHER_ADDRESSES, VARIANTS };
 
 struct play {
     struct whatif *w;
@@ -296,13 +296,6 @@ void whatif_name_steps(struct whatif *w, const struct step_list *const *steps, s
     }
 }
 
-static unsigned read_source_of(struct whatif *w)
-{
-    if (!w->source_was_read) w->source_facts = whatif_source_facts(w->run);
-    w->source_was_read = true;
-    return w->source_facts;
-}
-
 /* The program's call path at a failure. PyTorch records no frames in threads of autograd: then that of the last request
  * that has some, because backward() was called after it. */
 static uint32_t calling_stack(const struct play *p, const struct track *t, uint32_t stack)
@@ -321,7 +314,7 @@ static void run_out(struct play *p, struct track *t, struct whatif_failure failu
     t->over = true;
     if (!o->fits && o->oom.time_ns <= failure.time_ns) return;
     if (p->w->devices[t - p->tracks].user_pools && caching_rules_have(&t->rules, CACHING_USE_ON_OOM, NULL) &&
-        (p->w->imported || !(read_source_of(p->w) & WHATIF_PLAIN_POOLS)))
+        (p->w->imported || !(whatif_read_source(p->w) & WHATIF_PLAIN_POOLS)))
         o->doubts |= WHATIF_USE_ON_OOM;
     o->doubts &= ~(unsigned)WHATIF_CAUGHT;
     if (!recorded && whatif_is_caught(&p->w->sources, calling_stack(p, t, failure.stack))) o->doubts |= WHATIF_CAUGHT;
@@ -350,7 +343,7 @@ static int64_t play_free_bytes(const struct track *t)
 /* PyTorch queries the free memory for the message of an error, before it reports it: nothing depends on that. */
 static void settle_query(struct play *p, struct track *t, bool failed)
 {
-    if (t->answers_otherwise && !failed && !(read_source_of(p->w) & WHATIF_SHOWS_FREE))
+    if (t->answers_otherwise && !failed && !(whatif_read_source(p->w) & WHATIF_SHOWS_FREE))
         p->scenario->outcome.doubts |= WHATIF_FREE;
     t->answers_otherwise = false;
 }
@@ -441,11 +434,12 @@ static void play_on_alloc(struct play *p, const struct run_lifetime *life, const
 }
 
 /* `until`: as recorded. */
-static int64_t wait_end_of(const struct play *p, const struct run_lifetime *life, int64_t until)
+static int64_t wait_end_of(const struct play *p, const struct track *t, const struct run_lifetime *life, int64_t until)
 {
-    if (until == RUN_UNKNOWN) return until;
-    if (p->variant == WAITS_NOT) return life->free_ns;
-    if (p->variant != WAITS_LONGER || until == RUN_NEVER) return until;
+    if (until == RUN_UNKNOWN || p->variant == AS_RECORDED || p->variant == OTHER_ADDRESSES) return until;
+    const enum variant mixed = map_hash(t->events) & 1 ? WAITS_MIXED : WAITS_OTHERWISE;
+    if (p->variant == WAITS_NOT || p->variant == mixed) return life->free_ns;
+    if (until == RUN_NEVER) return until;
     const int64_t waited = until - life->free_ns, longest = p->w->longest_wait;
     return arena_add_capped(until, waited > longest - waited ? waited : longest - waited);
 }
@@ -464,7 +458,7 @@ static void play_on_free(struct play *p, const struct run_lifetime *life, const 
     if (whatif_is_gone(p->w, series->process, life)) return;
     advance_play(p, t, life->free_ns);
     t->events++;
-    const int64_t until = wait_end_of(p, life, whatif_pending_until(p->w, series->process, &t->pending_next, life));
+    const int64_t until = wait_end_of(p, t, life, whatif_pending_until(p->w, series->process, &t->pending_next, life));
     const uint32_t number = run_live_number(p->w->run, life);
     if (p->matches) whatif_sums_free(&t->sums, life, number);
     const uint32_t block = whatif_lane_take(&t->lane, number, life->address);
@@ -489,7 +483,9 @@ static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
     const int64_t bytes = caching_rounded(&t->rules, oom->requested_bytes);
     const struct whatif_device *d = &p->w->devices[t - p->tracks];
     const uint64_t stream = whatif_failed_stream(d, index, t->last_stream);
-    const uint32_t block = caching_allocate(t->lane.allocator, bytes, stream, whatif_failed_pool(d, index));
+    const uint32_t pool = whatif_failed_pool(d, index);
+    caching_set_capturing(t->lane.allocator, pool);
+    const uint32_t block = caching_allocate(t->lane.allocator, bytes, stream, pool);
     note_peak(t, oom->time_ns);
     if (block == CACHING_NO_BLOCK) {
         if (run_oom_is_end(oom)) {
@@ -504,12 +500,9 @@ static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
         return;
     }
     const int64_t spare = play_free_bytes(t);
-    if (run_oom_is_end(oom)) {
-        o->request_fits = true;
-        o->spare_bytes = spare;
-    } else {
-        o->doubts |= WHATIF_HANDLED;
-    }
+    if (run_oom_is_end(oom)) o->request_fits = true;
+    if (run_oom_is_end(oom)) o->spare_bytes = spare;
+    if (!run_oom_is_end(oom)) o->doubts |= WHATIF_HANDLED;
     if (p->scenario->requests) p->scenario->requests[index] = (struct whatif_request){true, spare};
     caching_release(t->lane.allocator, block); /* in the recording it failed: nothing uses it */
 }
@@ -608,14 +601,16 @@ static void doubt_decisions(struct play *p)
 {
     struct whatif *w = p->w;
     struct whatif_scenario *s = p->scenario;
-    bool size = false, figures = false;
+    bool size = false, figures = false, unseen = false;
     for (size_t i = 0; i < w->devices_n; i++) {
         const struct track *t = &p->tracks[i];
         size = size || (t->open && s->limit && s->limit != w->devices[i].total);
         figures = figures || (t->open && t->figures_differ);
+        unseen = unseen || (t->open && t->figures_differ && whatif_may_miss_flush(w, &w->devices[i]));
     }
+    if (unseen) s->outcome.doubts |= WHATIF_EMPTIED;
     if (!size && !figures && !s->conf) return;
-    const unsigned facts = read_source_of(w);
+    const unsigned facts = whatif_read_source(w);
     if (size && facts & WHATIF_TOTAL) s->outcome.doubts |= WHATIF_SIZE;
     if (figures && facts & WHATIF_ALLOCATOR) s->outcome.doubts |= WHATIF_FIGURES;
     if (w->imported && (size || figures) && facts & WHATIF_FREE_FIGURE) s->outcome.doubts |= WHATIF_FREE;
@@ -634,6 +629,13 @@ static bool has_room_for_others(const struct play *p, const struct track *t)
     return arena_add_capped(room, -totals->peak_reserved) >= others;
 }
 
+/* Do addresses that CUDA chose decide which memory serves a request? */
+static bool is_address_used(const struct track *t)
+{
+    return caching_totals(t->lane.allocator)->area_choices ||
+           (t->lane.parted && !caching_rules_have(&t->rules, CACHING_BLOCK_ORDER, NULL));
+}
+
 static void conclude_play(struct play *p)
 {
     struct whatif_outcome *o = &p->scenario->outcome;
@@ -649,7 +651,7 @@ static void conclude_play(struct play *p)
         const struct whatif_device *d = &p->w->devices[i];
         if (!t->open) continue;
         if (!has_room_for_others(p, t)) o->doubts |= WHATIF_SHARED;
-        if (t->lane.parted && !caching_rules_have(&t->rules, CACHING_BLOCK_ORDER, NULL)) o->doubts |= WHATIF_ADDRESSES;
+        if (is_address_used(t)) o->doubts |= WHATIF_ADDRESSES;
         if (d->turns >= MORE_TURNS) o->doubts |= WHATIF_THREADS;
         if (whatif_sums_depend(&t->sums)) o->doubts |= WHATIF_SUMS;
         if (d->captures && d->rules.capture_reuse != t->rules.capture_reuse) o->doubts |= WHATIF_CAPTURE_REUSE;
@@ -771,7 +773,7 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
 bool whatif_vary(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size)
 {
     static const unsigned doubts[VARIANTS] = {
-        [WAITS_NOT] = WHATIF_FREES, [WAITS_LONGER] = WHATIF_FREES, [OTHER_ADDRESSES] = WHATIF_ADDRESSES};
+        [WAITS_NOT... WAITS_OTHERWISE] = WHATIF_FREES, [OTHER_ADDRESSES] = WHATIF_ADDRESSES};
     struct whatif_scenario *others = arena_zeroed(n * VARIANTS + 1, sizeof *others);
     enum variant *variants = arena_zeroed(n * VARIANTS + 1, sizeof *variants);
     size_t *of = arena_zeroed(n * VARIANTS + 1, sizeof *of), others_n = 0;

@@ -8,14 +8,15 @@
 /* As bits. The first three are figures on which a condition depends, or an argument of a function that does not only
  * print it. */
 enum whatif_source {
-    WHATIF_TOTAL = 1,         /* the size of the GPU */
-    WHATIF_ALLOCATOR = 2,     /* what PyTorch's allocator reserves, allocates or counts */
-    WHATIF_FREE_FIGURE = 4,   /* how much memory is free */
-    WHATIF_SETS_FRACTION = 8, /* it calls set_per_process_memory_fraction */
-    WHATIF_SETS_CONF = 16,    /* it changes the allocator's settings while it runs */
-    WHATIF_PLAIN_POOLS = 32,  /* it makes pools (MemPool), none of them with use_on_oom */
-    WHATIF_SHOWS_FREE = 64,   /* it only prints how much memory is free, and nothing else asks for that */
-    WHATIF_ASSIGNS_CONF = 128 /* it sets PYTORCH_CUDA_ALLOC_CONF, even if it is set */
+    WHATIF_TOTAL = 1,          /* the size of the GPU */
+    WHATIF_ALLOCATOR = 2,      /* what PyTorch's allocator reserves, allocates or counts */
+    WHATIF_FREE_FIGURE = 4,    /* how much memory is free */
+    WHATIF_SETS_FRACTION = 8,  /* it calls set_per_process_memory_fraction */
+    WHATIF_SETS_CONF = 16,     /* it changes the allocator's settings while it runs */
+    WHATIF_PLAIN_POOLS = 32,   /* it makes pools (MemPool), none of them with use_on_oom */
+    WHATIF_SHOWS_FREE = 64,    /* it only prints how much memory is free, and nothing else asks for that */
+    WHATIF_ASSIGNS_CONF = 128, /* it sets PYTORCH_CUDA_ALLOC_CONF, even if it is set */
+    WHATIF_EMPTIES = 256       /* it empties the cache, or captures graphs by itself, which does not empty it */
 };
 
 /* Reads the program's files on all call paths, and those that they import. */

@@ -64,6 +64,9 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "rounds it to two decimals",
     "Tensors that other lines make later in the step outlive it, too. If they are computed from tensors of this line, "
     "their graph keeps those, and less memory is freed",
+    "The program calls torch.cuda.empty_cache(), or captures CUDA graphs by capture_begin(). The recording does not "
+    "show "
+    "all calls that emptied a cache without unused segments, as it shows those of others; here they may free some",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)

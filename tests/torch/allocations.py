@@ -429,6 +429,60 @@ def pool_beside_cache():
         mib(22 + 3 * step)
 
 
+def emptied_in_use():
+    """Each call of empty_cache() finds a part of each segment in use; other settings keep these blocks apart."""
+    kept = []
+    for step in range(8):
+        a, b = mib(30 + step), mib(9.5)
+        del a
+        kept += [mib(14), b]
+        torch.cuda.empty_cache()
+        temporary = mib(15.5 + step)
+        torch.cuda.empty_cache()
+        del temporary
+    kept += [mib(41), mib(18)]
+
+
+def captured_by_hand():
+    """capture_begin() does not empty the cache; the first request of a capture may be the one that fails."""
+    side, graphs = torch.cuda.Stream(), []
+    weights = torch.randn(900, 900, device=device)
+    with torch.cuda.stream(side):
+        a, kept = mib(24), [mib(8)]
+        torch.mm(weights, weights)
+        del a
+        kept.append(mib(12))
+        for k in range(3):
+            graph = torch.cuda.CUDAGraph()
+            graph.capture_begin()
+            y = weights @ weights
+            z = y * 2
+            graph.capture_end()
+            graphs.append((graph, z))
+            mib(11.5 + k)
+        kept.append(mib(13))
+
+
+def rejected():
+    """Requests that no GPU can serve, the first ones and a later one; an expandable segment is smaller, too."""
+    held = []
+    for size in (1 << 41, 1 << 24):
+        try:
+            mib(size)
+        except RuntimeError:
+            held.append(size)
+    model = mlp(512, 5)
+    for step, _ in enumerate(train(model, (torch.randn(300 + 900 * (step % 3), 512, device=device) for step in range(8)))):
+        held.append(mib(5 + 3 * step))
+        spikes = [mib(12 + step), mib(25 + 2 * step)]
+        del spikes
+        if step == 4:
+            try:
+                mib(1 << 23)
+            except torch.OutOfMemoryError:
+                del held[2:4]
+
+
 PROGRAMS = [f.__name__ for f in (
     varying, transformer, lengths, checkpointing, cache, streams, recorded_streams, optimizers, loop_optimizer,
     foreach_optimizer, evaluation, emptying, caught, graphs, pools, ended_pool, renewed_pools, switched, two_devices, mixed, large, pinned, adapters, lstm, convolutions,

@@ -113,3 +113,13 @@ def test_another_process(fails):
     assert parts(oom)["other_processes"] == 300 * MIB
     other = measure(oom, "end process 4242 (other-process)")
     assert other and other["frees_bytes"] == 300 * MIB and other["enough"]
+
+
+def test_gradients_that_graphed_modules_keep(record):
+    """make_graphed_callables computes them while it captures; no optimizer can free them."""
+    code = ("import torch\nfrom torch import nn\ndef part(n): return nn.Sequential(*[nn.Linear(512, 512) for _ in range(n)]).cuda()\n"
+            "last, x = part(3), torch.randn(640, 512, device='cuda')\nh = torch.randn(640, 512, device='cuda', requires_grad=True)\n"
+            "one = torch.cuda.make_graphed_callables(part(3), (x,))\ntwo = torch.cuda.make_graphed_callables(last, (h,))\n")
+    run = record("-c", code, SIMCUDA_MEMORY="270MiB", SIMCUDA_CONTEXT="100MiB")
+    assert run.code and "OutOfMemoryError" in run.stderr and "make_graphed_callables" in run.stderr, run.stderr
+    assert not any("zero_grad" in text for oom in run.report()["oom"] for text in oom["advice"])
