@@ -184,14 +184,17 @@ static struct freed *list_freed(const struct site_builder *b, const struct oom_l
     return list;
 }
 
-/* Was a larger block of the same batch freed after each pass, as images are whose labels the program keeps? */
-static bool larger_freed(const struct freed *freed, size_t n, const struct oom_live *l)
+/* Was a larger block of the same batch freed after each pass, as images are whose labels the program keeps? What came
+ * after the pass, which ended at pass_ns, is of the loss: (x == y).float(). */
+static bool larger_freed(const struct freed *freed, size_t n, const struct oom_live *l, int64_t pass_ns)
 {
     enum { LARGER = 4 };
     const int64_t each = l->bytes / (int64_t)l->count, others = (int64_t)(l->times - l->count);
     if (l->made && others > 0 && (l->made - l->bytes) / others > LARGER * each) return true; /* copied at one line */
     for (size_t i = 0; i < n && freed[i].each > LARGER * each; i++)
-        if (freed[i].times >= l->count && freed[i].last_ns >= l->middle_ns) return true;
+        if (freed[i].times >= l->count && freed[i].last_ns >= l->middle_ns &&
+            (l->last_ns > pass_ns || freed[i].last_ns < pass_ns))
+            return true;
     return false;
 }
 
@@ -202,15 +205,23 @@ static bool input_kept(const struct site_builder *b, const struct oom_live *live
 {
     enum { LINES = 4 };
     const bool any = f->growing_sites >= LINES;
-    double times = (double)f->growing_passes;
+    const double times =
+        (double)f->growing_passes; /* less if a buffer, or a part of a pass, grows with its own rhythm */
+    const double steps = f->growth && f->growth->by_steps ? (double)f->growth->steps : times;
     size_t freed_n;
     struct freed *freed = list_freed(b, live, n, &freed_n);
     bool is = false;
+    int64_t pass_ns = 0; /* when the latest pass that keeps blocks made one */
+    for (const struct oom_live *l = live; l < live + n; l++)
+        if (l->count > LINES && l->last_ns > pass_ns &&
+            oom_is_in_pass(b->run, run_location(b->run, l->location)->stack))
+            pass_ns = l->last_ns;
     for (const struct oom_live *l = live; !is && l < live + n; l++) {
         uint32_t stack = run_location(b->run, l->location)->stack;
         bool meanwhile = l->last_ns >= f->growing_middle_ns && (any || l->first_ns <= f->heaviest_first_ns);
-        is = meanwhile && occurs_each_time(l->count, times) && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) &&
-             !larger_freed(freed, freed_n, l);
+        const bool each = occurs_each_time(l->count, times) || occurs_each_time(l->count, steps);
+        is = meanwhile && each && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) &&
+             !larger_freed(freed, freed_n, l, pass_ns);
     }
     free(freed);
     return is;

@@ -4,6 +4,7 @@
 #include "analyzer/base/text.h"
 #include "analyzer/oom/oom.h"
 #include "analyzer/oom/oom_layout.h"
+#include "analyzer/site/holder.h"
 #include "analyzer/site/holder_read.h"
 #include "analyzer/site/source_context.h"
 #include "analyzer/step/step.h"
@@ -195,33 +196,6 @@ static bool remain_of_last_steps(const struct site_builder *b, const struct oom_
            !run_stack_calls(b->run, run_location(b->run, l->location)->stack, "_ops::cat");
 }
 
-/* A few blocks are not a rhythm if the program's steps are not known for certain; fewer than growth.c requires are a
- * buffer that is appended to, whose earlier versions are freed. */
-static bool does_growth_count(struct site_builder *b, const struct oom_live *l, bool continued,
-                              const struct oom_facts *f)
-{
-    enum { TIMES = 8, APPENDED = 4 };
-    const struct step_list *steps = step_list_of(b, f->row->process);
-    bool sure = steps && steps->source != STEP_SOURCE_PERIOD;
-    if (continued || (sure && remain_of_last_steps(b, l, f, steps))) return true;
-    if (l->location >= b->growing_n || !b->growing[l->location]) return false;
-    return is_appended(b, l) ||
-           ((sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) &&
-            (!one_script_pass(b, l, sure) || is_queued(b, run_location(b->run, l->location)->stack)));
-}
-
-/* The largest entry of the growth list. */
-static const struct result_growth *foremost_growth(const struct site_builder *b, const struct oom_facts *f)
-{
-    for (size_t i = 0; i < b->report->growth_n; i++) { /* largest first */
-        const struct result_growth *g = &b->report->growth[i];
-        if (g->process == f->row->process && g->layer == f->layer &&
-            (g->device == f->row->device || f->layer == RUN_SERIES_PINNED))
-            return g;
-    }
-    return NULL;
-}
-
 /* What a statement makes of a model, or all at once: parameters, memory that nothing has been written to, such as
  * torch.empty(n), and a comprehension. */
 static const char *const loaded[] = {"Parameter(", "requires_grad=True", "empty(", " for "};
@@ -240,6 +214,61 @@ static bool makes_loaded(struct site_builder *b, uint32_t stack)
 static bool is_in_constructor(const struct run *run, uint32_t stack)
 {
     return RUN_ANY_FRAME(frame, run, stack, frame->kind == GS_FRAME_PYTHON && site_is_constructor(frame->function));
+}
+
+/* Did the last block come about as soon before the failure as each came before the next? */
+static bool comes_until_end(const struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
+{
+    enum { PAUSES = 4 };
+    const struct step_list *steps = oom_steps_of(b, f);
+    const int64_t intervals = (int64_t)l->count - 1;
+    if (run_stack_python(b->run, run_location(b->run, l->location)->stack) == run_stack_python(b->run, f->stack))
+        return true;
+    if (!steps) return f->row->time_ns - l->last_ns <= PAUSES * (l->last_ns - l->first_ns) / intervals;
+    const size_t first = step_count_done(steps, l->first_ns), last = step_count_done(steps, l->last_ns);
+    return step_count_done(steps, f->row->time_ns) - last <= 1 + PAUSES * (last - first) / (size_t)intervals;
+}
+
+/* A server, or a loop that prepares data: nothing is trained, and a statement stores each block in an object that the
+ * program never empties. growth.c misses growth that began late or came in bursts, and without an optimizer's steps
+ * only that statement shows that the blocks are of different requests. */
+static bool remain_of_requests(struct site_builder *b, const struct oom_live *l, const struct oom_facts *f)
+{
+    enum { LEAST = 16 };
+    const uint32_t stack = run_location(b->run, l->location)->stack;
+    struct result_holder *holders;
+    if (f->layer != RUN_SERIES_TENSOR || f->backward_ns != RUN_UNKNOWN || f->grad_ns != RUN_UNKNOWN ||
+        l->count < LEAST || l->bytes < f->live / 2 || !comes_until_end(b, l, f) || makes_loaded(b, stack) ||
+        is_in_constructor(b->run, stack))
+        return false;
+    return site_find_holders(b, stack, false, &holders) && !holders[0].weak && !stores_loaded(b, &holders[0]);
+}
+
+/* A few blocks are not a rhythm if the program's steps are not known for certain; fewer than growth.c requires are a
+ * buffer that is appended to, whose earlier versions are freed. */
+static bool does_growth_count(struct site_builder *b, const struct oom_live *l, bool continued,
+                              const struct oom_facts *f)
+{
+    enum { TIMES = 8, APPENDED = 4 };
+    const struct step_list *steps = step_list_of(b, f->row->process);
+    bool sure = steps && steps->source != STEP_SOURCE_PERIOD;
+    if (continued || (sure && remain_of_last_steps(b, l, f, steps))) return true;
+    if ((l->location >= b->growing_n || !b->growing[l->location]) && !remain_of_requests(b, l, f)) return false;
+    return is_appended(b, l) ||
+           ((sure || l->count >= TIMES || l->count < APPENDED) && !one_pass(b, l, f) &&
+            (!one_script_pass(b, l, sure) || is_queued(b, run_location(b->run, l->location)->stack)));
+}
+
+/* The largest entry of the growth list. */
+static const struct result_growth *foremost_growth(const struct site_builder *b, const struct oom_facts *f)
+{
+    for (size_t i = 0; i < b->report->growth_n; i++) { /* largest first */
+        const struct result_growth *g = &b->report->growth[i];
+        if (g->process == f->row->process && g->layer == f->layer &&
+            (g->device == f->row->device || f->layer == RUN_SERIES_PINNED))
+            return g;
+    }
+    return NULL;
 }
 
 /* Does a known statement store blocks that the program made on the GPU, one by one, the largest or half as much?

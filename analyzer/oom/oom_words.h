@@ -135,6 +135,7 @@ void oom_explain_outside(struct oom_words *w);
 void oom_explain_capacity(struct oom_words *w);
 void oom_explain_pending(struct oom_words *w); /* of a capacity: f->pending */
 void oom_advise_growth(struct oom_words *w);   /* of a capacity, beside what grew over the steps */
+void oom_advise_kept(struct oom_words *w);     /* … beside a container that the program empties or limits */
 
 /* The rhythm of the growth: bytes each time, and how often. */
 struct oom_rhythm {

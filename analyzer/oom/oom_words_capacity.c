@@ -619,6 +619,7 @@ void oom_explain_capacity(struct oom_words *w)
     advise_pools(w);
     advise_donation(w);
     oom_advise_growth(w);
+    oom_advise_kept(w);
 }
 
 /* The advice if no measure helps. */

@@ -142,6 +142,8 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
     if (w->f->growing_native && w->f->growing_sites > 1) /* gpuspy does not read libtorch's graphs */
         return "store `.detach().cpu()` instead (torch.no_grad() around the forward pass also avoids its graph, if no "
                "backward() follows)";
+    if (!question_is_number(bytes) && !graph && w->v->holders_n && w->v->holders[0].keyed)
+        return "remove each entry after its last use (.pop(key)), limit their number, or store .detach().cpu() instead";
     if (!question_is_number(bytes))
         return graph ? "store `.detach().cpu()` instead of the tensor (`.detach()` if the GPU needs it again)"
                      : "drop the reference after each step, or store `.detach().cpu()` instead";
@@ -334,13 +336,13 @@ static void explain_buffers(struct oom_words *w)
                  TEXT(w, "%s: %s", leak_line_of(w), site_native_growth_advice(w->b, &w->v->growing)));
 }
 
-/* Allocations of many sizes that do not occur in every step, which no list keeps. */
+/* Allocations of many sizes that do not occur in every step, or only if a key is missing, and which no list keeps. */
 static bool is_memoised(const facts *f, const struct result_oom_verdict *v)
 {
     static const double most = 0.9;
     const struct result_growth *g = f->growth;
-    return f->growing_varies && (!v->holders_n || v->holders[0].keyed) && g && !g->jumps && g->by_steps &&
-           (double)f->growing_count < most * (double)g->steps;
+    const bool seldom = g && !g->jumps && g->by_steps && (double)f->growing_count < most * (double)g->steps;
+    return f->growing_varies && (v->holders_n ? v->holders[0].cached || (v->holders[0].keyed && seldom) : seldom);
 }
 
 static int64_t live_at_site(struct oom_words *w, const struct result_site *site)
@@ -396,10 +398,12 @@ static void explain_memoised(struct oom_words *w)
 {
     const facts *f = w->f;
     w->v->verdict = TEXT(w,
-                         "a leak: tensors of different sizes created at %s stay referenced, and not every step "
-                         "creates one, as in a cache by length or shape (lru_cache, a dict): %s in %llu blocks",
-                         oom_place_text(w, f->growing_stack), leak_share_text(w, f->growing_heaviest),
-                         (unsigned long long)f->growing_count);
+                         "a leak: tensors of different sizes created at %s stay referenced, and %s, as in a cache by "
+                         "length or shape (lru_cache, a dict): %s in %llu blocks",
+                         oom_place_text(w, f->growing_stack),
+                         w->v->holders_n && w->v->holders[0].cached ? "one is created for each new key"
+                                                                    : "not every step creates one",
+                         leak_share_text(w, f->growing_heaviest), (unsigned long long)f->growing_count);
     const char *keeper = w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w));
     if (measure_captured(w, keeper)) return;
     measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
@@ -501,6 +505,27 @@ void oom_advise_growth(struct oom_words *w)
                                             .enough = OOM_MEASURE_AT_MOST,
                                             .effort = OOM_EFFORT_LINE,
                                             .certainty = RESULT_CERTAINTY_GUESSED});
+}
+
+/* Without training, most of the live memory is blocks that wait in a container which the program empties or limits. */
+void oom_advise_kept(struct oom_words *w)
+{
+    enum { BLOCKS = 16 };
+    const facts *f = w->f;
+    const struct result_by_site *most = w->v->live_n ? &w->v->live[0] : NULL;
+    struct result_holder *holders;
+    if (f->layer != RUN_SERIES_TENSOR || f->backward_ns != RUN_UNKNOWN || !most || most->count < BLOCKS ||
+        most->bytes < f->live / 2)
+        return;
+    const size_t n = site_find_holders(w->b, f->holder_stack, false, &holders);
+    if (!n || !holders[0].weak) return;
+    const char *line = site_short_text(w->b, &most->site);
+    oom_add_measure(
+        w->b, w->v,
+        line_measure(f->holder, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+                     TEXT(w, "%s: %s are live, %s; %s", line, UNITS_PLURAL(most->count, "block", NULL),
+                          site_kept_text(w->b->arena, line, holders, n),
+                          holders[0].instead ?: "let fewer wait there at once, or store .detach().cpu() instead")));
 }
 
 /* The heaviest line may compute each pass's loss from the state that another line takes over. */

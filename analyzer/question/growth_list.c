@@ -134,7 +134,8 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
         e.bytes = arena_add_capped(e.bytes, g->entry.bytes);
         under = common_stack(b->run, under, g->stack);
         if (run_stack_python(b->run, g->stack) == RUN_NONE && g->entry.steps > e.steps) e.steps = g->entry.steps;
-        newest = is_newer(b->run, g, &grown[newest]) ? members[i] : newest; /* the last may be incomplete */
+        const bool each = !e.by_steps || 2 * g->entry.count >= e.steps; /* not a buffer, of which only the last lives */
+        newest = each && is_newer(b->run, g, &grown[newest]) ? members[i] : newest; /* the last may be incomplete */
         if (e.creates == RUN_NONE && in_backward(b->run, g->stack) &&
             site_statement_has(b, g->stack, "create_graph=True"))
             e.creates = g->stack;

@@ -83,7 +83,9 @@ struct result_holder {
     const char *into;       /* the container, "self.features"; NULL unknown */
     const char *text, *why; /* "features.append(model.features)", cleaned; the reason for the guess */
     bool keyed;             /* it stores by a key, as a cache does */
+    bool cached;            /* … and only if the key is missing */
     bool carried;           /* the next pass reads what it stores, with the graph of this one */
+    bool weak;              /* the program also empties the container, or makes it anew, or limits it */
     const char *instead;    /* what to do instead of dropping the reference; NULL nothing in particular */
 };
 enum { RESULT_HOLDERS = 2 }; /* a guess names at most two */

@@ -156,8 +156,6 @@ static void read_objects(struct site_search *s)
     s->objects.n = known;
 }
 
-static const char cache_advice[] = "bound the cache (lru_cache(maxsize=N)), or do not cache what is on the GPU";
-
 /* @lru_cache(maxsize=None); a bound of thousands has no effect either: the GPU is full before. */
 static bool is_unbounded_cache(const char *code)
 {
@@ -181,7 +179,7 @@ static void read_decorators(struct site_search *s)
                                                        .code = s->code,
                                                        .at = i,
                                                        .keyed = true,
-                                                       .instead = property ? NULL : cache_advice,
+                                                       .instead = property ? NULL : site_cache_advice,
                                                        .why = property ? "each object keeps what the function returns"
                                                                        : "it caches what the function returns, "
                                                                          "without a bound"});
@@ -645,7 +643,9 @@ static struct result_holder best_holder_of(struct site_search *s, const struct s
                                   .into = c->into ? arena_printf(s->b->arena, "%s", c->into) : NULL,
                                   .text = arena_printf(s->b->arena, "%s", line),
                                   .keyed = c->keyed,
+                                  .cached = c->cached,
                                   .carried = c->carried,
+                                  .weak = c->weak,
                                   .instead = !c->instead && c->view && !s->graph ? view_advice : c->instead,
                                   .why = own      ? arena_printf(s->b->arena, "%s", c->why)
                                          : n == 1 ? arena_printf(s->b->arena, "the only statement %s", c->why)

@@ -217,12 +217,20 @@ bool site_is_made_in(struct site_search *s, const char *name, size_t from, size_
     return is_made_within(s, name, from, to, REFERENCES);
 }
 
+/* Does the function return the container, its object (node of node.children), or what it makes of it? */
 static bool is_returned(struct site_search *s, const char *name)
 {
-    const struct site_names names = {.list = {name}, .n = 1};
-    for (size_t i = s->from; i < s->to && !s->module; i++)
-        if (site_code_begins(&s->code.list[i], "return") && site_holds(s->code.list[i].code, &names, false))
-            return true;
+    struct site_names names = {.list = {arena_printf(s->scratch, "%.*s", (int)strcspn(name, "."), name)}, .n = 1};
+    for (size_t i = s->from; i < s->to && !s->module && s->budget-- > 0; i++) {
+        const char *code = s->code.list[i].code;
+        struct site_assignment a;
+        struct site_store store;
+        if (site_code_begins(&s->code.list[i], "return") && site_holds(code, &names, false)) return true;
+        if (site_assignment_of(s->scratch, code, &a) && site_holds(a.value, &names, false))
+            site_targets_of(s->scratch, a.targets, &names, NULL);
+        else if (site_store_of(s->scratch, code, &store) && site_holds(store.value, &names, false))
+            site_names_add(s->scratch, &names, store.into, strcspn(store.into, "."));
+    }
     return false;
 }
 
@@ -555,6 +563,24 @@ static bool is_lasting_attribute(struct site_search *s, const char *into)
     return lasts;
 }
 
+const char site_cache_advice[] =
+    "bound the cache (lru_cache(maxsize=N)), or cache copies on the host (.detach().cpu())";
+
+/* if key not in cache: cache[key] = x, x = cache.get(key) and if x is None: cache[key] = x, except KeyError: … */
+static bool is_filled_if_missing(struct site_search *s, size_t i, const char *name)
+{
+    const char *missing = arena_printf(s->scratch, "not in %s:", name),
+               *get = arena_printf(s->scratch, "%s.get(", name);
+    bool gets = false;
+    for (size_t k = s->from; k < i && !gets && s->budget-- > 0; k++) gets = strstr(s->code.list[k].code, get);
+    for (size_t k = site_code_parent(&s->code, i); k < s->code.n && k >= s->from; k = site_code_parent(&s->code, k)) {
+        const char *code = s->code.list[k].code;
+        if (strstr(code, missing) || strstr(code, "except KeyError") || (gets && strstr(code, " is None:")))
+            return true;
+    }
+    return false;
+}
+
 /* optimizer.state[new] = …: its keys are the parameters. */
 static bool is_of_optimizer(const char *name)
 {
@@ -568,6 +594,8 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     const char *name = site_base_name(s->scratch, into + 8 * named);
     const size_t loop = site_common_loop(s, s->at, i), none = s->code.n;
     const bool local = !s->module && site_is_made_in(s, name, s->from, s->to);
+    const char *root = arena_printf(s->scratch, "%.*s", (int)strcspn(name, "."), name); /* node of node.children */
+    const bool made = local || (!s->module && site_is_made_in(s, root, s->from, s->to));
     /* a container of the object that is constructed; that of its class outlives it */
     const bool own =
         s->constructs && strncmp(name, "self.", 5) == 0 && (site_is_made_in(s, name, s->from, i) || calls_base(s));
@@ -584,7 +612,11 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     struct site_assignment a;
     const bool keyed = strstr(code, ".setdefault(") ||
                        (site_assignment_of(s->scratch, code, &a) && !a.augmented && strchr(a.targets, '['));
+    const bool cached = keyed && is_filled_if_missing(s, i, name);
     const bool queue = strstr(code, ".put(") || strstr(code, ".put_nowait(");
+    const bool bounded = site_is_given(s, name, is_bounded_deque), limited = is_bounded_by_size(s, i, name);
+    const bool returned = made && is_returned(s, name);
+    s->returned = s->returned || returned;
     const char *what =
         arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
                      format_holder_place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
@@ -595,17 +627,19 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                .into = named ? NULL : name,
                                                .why = what,
                                                .keyed = keyed,
-                                               .instead = queue                                      ? queue_advice
-                                                          : keyed && is_of_optimizer(name)           ? state_advice
-                                                          : site_is_given(s, name, is_bounded_deque) ? deque_advice
-                                                          : is_bounded_by_size(s, i, name)           ? bound_advice
-                                                          : strstr(code, ".append(") ? latest_advice(s, i, name)
-                                                                                     : NULL,
+                                               .cached = cached,
+                                               .instead = queue                            ? queue_advice
+                                                          : keyed && is_of_optimizer(name) ? state_advice
+                                                          : bounded && !s->graph           ? deque_advice
+                                                          : limited && !s->graph           ? bound_advice
+                                                          : cached                         ? site_cache_advice
+                                                          : strstr(code, ".append(")       ? latest_advice(s, i, name)
+                                                                                           : NULL,
                                                .weak = weak || reset || is_emptied(s, name) ||
                                                        site_is_given(s, name, is_bounded_by_name) ||
                                                        loop != site_common_loop(s, s->at, s->at),
                                                .reset = reset,
-                                               .passed = (local && is_returned(s, name)) || own});
+                                               .passed = returned || own});
 }
 
 bool site_is_constructor(const char *function)

@@ -15,7 +15,7 @@ struct site_candidate {
     const char *why;
     const char *instead; /* as in result_holder */
     bool weak;           /* update(), of another loop than the call, or into what the file empties somewhere */
-    bool keyed;          /* as in result_holder */
+    bool keyed, cached;  /* as in result_holder */
     bool reset;          /* the container is made anew by a loop around the one that fills it */
     bool carried;        /* as in result_holder */
     bool view;           /* it stores a slice */
@@ -76,6 +76,7 @@ struct site_files {
 void site_find_files(struct site_search *s, uint32_t stack, struct site_files *files);
 void site_find_imported(struct site_search *s, struct site_files *files);
 
+extern const char site_cache_advice[];
 /* Does an assignment of the file give the name such a value? */
 bool site_is_given(struct site_search *s, const char *name, bool (*is)(const char *value));
 bool site_is_function(const struct site_statement *s);

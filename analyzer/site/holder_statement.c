@@ -327,8 +327,8 @@ static bool is_pullback(struct site_search *s, const char *value)
     return false;
 }
 
-/* make_log().append(x), log.append(x) of a parameter: an imported file has a class with such a method, and this one
- * makes no list of that name. */
+/* make_log().append(x), log.append(x) of a parameter: this file or an imported one has a class with such a method, and
+ * this one makes no list of that name. */
 static bool may_be_own(struct site_search *s, const char *into, const char *method)
 {
     struct site_files files;
@@ -338,6 +338,7 @@ static bool may_be_own(struct site_search *s, const char *into, const char *meth
         const char *at = strstr(s->code.list[k].code, made);
         if (at && strchr("[{", at[strlen(made)])) return false;
     }
+    if (ANY_OF(l, s->code.list, s->code.n, strncmp(l->code, def, strlen(def)) == 0)) return true;
     site_find_files(s, s->stack, &files);
     site_find_imported(s, &files);
     for (size_t f = 0; f < files.n; f++)

@@ -19,6 +19,7 @@ struct flow {
     size_t files_n;
     struct map defined;                      /* the hash of each function's name → 1 */
     struct site_names attributes, functions; /* that refer to what is kept; that return it */
+    struct site_names parts;                 /* of the values that they return, those that are it: "f 1", "f *" */
     struct site_names shared;                /* those of attributes that are variables of several functions */
     struct site_names receivers;             /* functions that get it as an argument: "f 1", "f items=", "f *" any */
     struct site_names stores;                /* functions that store it into an argument: "f 1 items" */
@@ -236,6 +237,30 @@ static bool read_zip(struct flow *f, const struct site_assignment *a)
     return true;
 }
 
+/* return images, labels */
+static void add_returned(struct flow *f, const char *value)
+{
+    const char *part;
+    add_name(f, &f->functions, f->function);
+    if (!*site_part_of(f->arena, value, 1)) add_name(f, &f->parts, arena_printf(f->arena, "%s *", f->function));
+    for (size_t k = 0; k < SITE_NAMES && *(part = site_part_of(f->arena, value, k)); k++)
+        if (site_holds(part, &f->names, true)) add_name(f, &f->parts, arena_printf(f->arena, "%s %zu", f->function, k));
+}
+
+/* images, labels = bank.get(): of the targets, those that get what is kept. */
+static void drop_other_parts(struct flow *f, const char *value, struct site_names *made)
+{
+    const size_t n = site_name_length(value);
+    const char *called = text_last_part(arena_printf(f->arena, "%.*s", (int)n, value));
+    size_t kept = 0;
+    if (made->n < 2 || value[n] != '(' || !site_closes_at_end(value + n) || !site_names_has(&f->functions, called) ||
+        site_names_has(&f->parts, arena_printf(f->arena, "%s *", called)))
+        return;
+    for (size_t k = 0; k < made->n; k++)
+        if (site_names_has(&f->parts, arena_printf(f->arena, "%s %zu", called, k))) made->list[kept++] = made->list[k];
+    made->n = kept;
+}
+
 /* grad(loss, x), torch.autograd.grad(loss, x); not zero_grad() */
 static bool calls_grad(const char *code)
 {
@@ -306,13 +331,15 @@ static void read_statement(struct flow *f, const struct site_statement *of)
     const bool returns = site_code_begins(st, "return") || site_code_begins(st, "yield");
     if (strstr(code, "backward(") || calls_grad(code)) f->reaches = true;
     if (returns && f->function) {
-        if (!site_holds(code + strcspn(code, " "), &f->names, true)) return;
-        add_name(f, &f->functions, f->function);
+        const char *value = code + strcspn(code, " ");
+        if (!site_holds(value, &f->names, true)) return;
+        add_returned(f, value + (*value == ' '));
         f->reaches = f->reaches || TEXT_IS_ONE_OF(f->function, steps);
         f->unknown = f->unknown || TEXT_IS_ONE_OF(f->function, passes); /* its calls do not name it */
     } else if (site_binding_of(f->arena, st, &a)) {
         if (read_zip(f, &a)) return;
         if (site_holds(a.value, &f->names, true)) site_targets_of(f->arena, a.targets, &made, &made);
+        drop_other_parts(f, a.value, &made);
         for (size_t i = 0; i < made.n; i++) keep_name(f, made.list[i]);
         pass_on(f, a.value, false);
     } else if (site_store_of(f->arena, code, &store) && !adds_several(f->arena, code, &store)) {
@@ -380,7 +407,7 @@ static const char *collecting_variable(struct arena *arena, const char *code)
 
 static size_t found_names(const struct flow *f)
 {
-    return f->attributes.n + f->functions.n + f->receivers.n + f->stores.n;
+    return f->attributes.n + f->functions.n + f->parts.n + f->receivers.n + f->stores.n;
 }
 
 enum site_loss site_holder_loss(struct site_builder *b, uint32_t stack, const struct result_holder *holder)
@@ -417,7 +444,7 @@ enum site_loss site_holder_loss(struct site_builder *b, uint32_t stack, const st
         after = found_names(&f);
     }
     const bool full = f.attributes.n == SITE_NAMES || f.functions.n == SITE_NAMES || f.receivers.n == SITE_NAMES ||
-                      f.stores.n == SITE_NAMES;
+                      f.parts.n == SITE_NAMES || f.stores.n == SITE_NAMES;
     const bool known = f.files_n > 0 && !f.unknown && !full;
     map_free(&f.defined);
     arena_free(&scratch);
