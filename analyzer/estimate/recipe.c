@@ -490,7 +490,7 @@ static void put_denoiser(struct estimate_recipe *r, const struct estimate_recipe
     const char *text = *s->stored_text || !is_written_for(r, "ai-toolkit") ? s->stored_text : s->stored;
 
     if (s->image > 0) estimate_recipe_add(r, "--image=%" PRId64, s->image);
-    if (s->frames > 1) estimate_recipe_add(r, "--frames=%" PRId64, s->frames);
+    if (s->frames > 0) estimate_recipe_add(r, "--frames=%" PRId64, s->frames);
     if (s->ema > 0 && !adapters) estimate_recipe_add(r, "--ema");
     if (!has_trait(r, RECIPE_DENOISER)) return;
     estimate_recipe_add(r, "--resident=%s", resident[away][s->vae_away > 0]);

@@ -107,15 +107,15 @@ const char *estimate_recipe_weights(const char *quantization)
 }
 
 static const char *const recipe_words[] = {
-    "batch",       "seq_len",   "length",         "offload",      "checkpointing", "recompute",     "optim",
-    "precision",   "dtype",     "quant",          "lora",         "parallel",      "shard",         "zero",
-    "fsdp",        "cache",     "expert",         "attention",    "attn",          "memory",        "accum",
-    "fused",       "compile",   "vocab",          "ema",          "image",         "bucket",        "activation",
-    "unfrozen",    "freeze",    "adapter",        "reward",       "ref_",          "critic",        "teacher",
-    "generation",  "gpus",      "num_nodes",      "galore",       "graph",         "layers_to",     "layer_freq",
-    "hybrid",      "of_depths", "asft",           "llama_pro",    "fp8",           "fp4",           "mtp_",
-    "wgrad",       "residual_", "grad_reduce_in", "_in_pipeline", "config_file",   "enforce_eager", "eaft",
-    "vision_tower"};
+    "batch",        "seq_len",     "length",         "offload",      "checkpointing", "recompute",     "optim",
+    "precision",    "dtype",       "quant",          "lora",         "parallel",      "shard",         "zero",
+    "fsdp",         "cache",       "expert",         "attention",    "attn",          "memory",        "accum",
+    "fused",        "compile",     "vocab",          "ema",          "image",         "bucket",        "activation",
+    "unfrozen",     "freeze",      "adapter",        "reward",       "ref_",          "critic",        "teacher",
+    "generation",   "gpus",        "num_nodes",      "galore",       "graph",         "layers_to",     "layer_freq",
+    "hybrid",       "of_depths",   "asft",           "llama_pro",    "fp8",           "fp4",           "mtp_",
+    "wgrad",        "residual_",   "grad_reduce_in", "_in_pipeline", "config_file",   "enforce_eager", "eaft",
+    "vision_tower", "speculative", "gpu_blocks",     "limit_mm"};
 
 bool estimate_recipe_may_matter(const char *path)
 {

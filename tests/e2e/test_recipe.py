@@ -1107,7 +1107,7 @@ SDXL = "--model=stabilityai/stable-diffusion-xl-base-1.0 "
      "pipeline_model_parallel_size: 4\nuse_distributed_optimizer: true\nrecompute_granularity: full\nnproc_per_node: 8\n", "LLaMA-Factory on Megatron-LM",
      "--model=Qwen/Qwen3-30B-A3B --runtime=megatron --precision=bf16 --master-weights --batch=1 --seq=4096 --varying-lengths --checkpointing=full --pp=4 --gpus=8 --sharding=zero1", []),
     ("a.yaml", AI_TOOLKIT, "ai-toolkit", "--model=black-forest-labs/FLUX.1-dev --precision=bf16 --optimizer=adamw8bit --adapter=lora --lora-rank=16 --batch=1 --accumulation=2 "
-     "--checkpointing=full --image=1024 --resident=text --weights=fp8 --text-weights=fp8", []),
+     "--checkpointing=full --image=1024 --frames=1 --resident=text --weights=fp8 --text-weights=fp8", []),
     ("a.yml", AUTOTRAIN, "AutoTrain of LLMs", "--model=HuggingFaceTB/SmolLM2-1.7B-Instruct --precision=bf16 --optimizer=adamw --adapter=qlora --weights=nf4 --lora-rank=16 "
      "--lora-dropout=0.05 --batch=4 --accumulation=4 --seq=1024 --varying-lengths --checkpointing=full --drop-outputs", []),
     ("a.yml", AUTOTRAIN.replace("llm-orpo", "text_classification").replace("SmolLM2-1.7B-Instruct", "SmolLM2-135M").replace("peft: true, quantization: int4, ", ""), "AutoTrain",
