@@ -54,10 +54,10 @@ static const struct gap *gap_within(const struct run_asleep *a, uint64_t address
 {
     const size_t n = SORT_COUNT(a->gaps_n, i, a->gaps[i].address <= address);
     const uint64_t start = n ? a->gaps[n - 1].address : 0;
-    size_t first = SORT_COUNT(n, i, a->gaps[i].address < start);
-
-    for (; first < n && a->gaps[first].from_ns <= after; first++) continue;
+    const size_t first =
+        SORT_COUNT(n, i, a->gaps[i].address < start || (a->gaps[i].address == start && a->gaps[i].from_ns <= after));
     const struct gap *g = &a->gaps[first];
+
     return first < n && g->from_ns < before && address - start < (uint64_t)g->bytes ? g : NULL;
 }
 
