@@ -143,12 +143,14 @@ static bool is_other_interpreter(const struct run_frame *frame)
     return frame->rank == RUN_RANK_LIBRARY && frame->module && run_module_language(frame->module);
 }
 
-/* What pip writes for a package's command, and the start of a zipped application. */
-static bool is_launcher(const struct run_frame *frame)
+/* What pip writes for a package's command, X/bin/tool beside X/lib, and the start of a zipped application. */
+static bool is_launcher(const struct run_frame *frame, const char *package)
 {
     const char *slash = frame->file ? strrchr(frame->file, '/') : NULL;
-    const bool script = slash && slash - frame->file >= 4 && strncmp(slash - 4, "/bin", 4) == 0 &&
-                        !strchr(slash, '.') && frame->function && strcmp(frame->function, "<module>") == 0;
+    const size_t n = slash ? (size_t)(slash - frame->file) : 0;
+    const bool script = n >= 4 && strncmp(slash - 4, "/bin", 4) == 0 && !strchr(slash, '.') && frame->function &&
+                        strcmp(frame->function, "<module>") == 0 && package &&
+                        strncmp(package, frame->file, n - 3) == 0 && strncmp(package + n - 3, "lib", 3) == 0;
     return script || (slash && (strstr(frame->file, "/_bootstrap/") || strstr(frame->file, "/.bootstrap/")));
 }
 
@@ -203,7 +205,7 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
                 f->helper = f->helper == RUN_NONE ? stack : f->helper;
             else
                 f->user = stack;
-            if (f->user != RUN_NONE && below != RUN_NONE && is_launcher(frame)) {
+            if (f->user != RUN_NONE && below != RUN_NONE && is_launcher(frame, run_stack_frame(run, below)->file)) {
                 find_launched(run, innermost, below, f);
                 if (f->user != stack) return;
             }

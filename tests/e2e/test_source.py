@@ -443,8 +443,8 @@ def take(n):
     return p
 """
 @pytest.mark.parametrize("launcher, package, line", [
-    ("bin/tool", "site-packages/tool", "device.py"), ("app.pyz/_bootstrap/__init__.py", "site-packages/tool", "device.py"),
-    ("bin/tool", "tool", "device.py"), ("bin/tool.py", "site-packages/tool", "tool.py")])
+    ("bin/tool", "lib/python3.11/site-packages/tool", "device.py"), ("home/bin/tool", "lib/site-packages/tool", "tool"), ("app.pyz/_bootstrap/__init__.py", "site-packages/tool", "device.py"),
+    ("bin/tool", "tool", "device.py"), ("bin/tool.py", "lib/site-packages/tool", "tool.py")])
 def test_the_package_that_its_command_starts_is_the_program(recording, launcher, package, line):
     """After `pip install .`, the user's own lines are in site-packages."""
     at, command = recording.folder / package, recording.folder / launcher
