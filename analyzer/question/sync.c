@@ -117,16 +117,6 @@ static const char *advise_wait(const struct wait *w, const struct result_pace *p
                       : signature.advice;
 }
 
-/* empty_cache makes room for a server that wakes. */
-static bool some_process_sleeps(const struct run *run)
-{
-    size_t n;
-    const struct run_process *p = run_processes(run, &n);
-
-    while (n && !p[n - 1].sleeps) n--;
-    return n > 0;
-}
-
 static struct result_sync_site describe_wait(struct question_syncs *s, const struct wait *w, double wall)
 {
     const struct site_builder *b = s->b;
@@ -134,8 +124,7 @@ static struct result_sync_site describe_wait(struct question_syncs *s, const str
     const struct result_site at = site_of_call(b, w->stack);
     if (site_file_has(s->b, at.file, at.line, ".elapsed_time(")) signature = question_signature_of_timing(signature);
     signature.advice = question_advice_for_use(signature.advice, site_number_use(s->b, at.file, at.line));
-    if (signature.name && strcmp(signature.name, "empty_cache") == 0 && some_process_sleeps(b->run))
-        signature.advice = NULL;
+    if (question_sign_makes_room(b->run, signature.name)) signature.advice = NULL;
     struct result_sync_site site = {.kind = w->kind,
                                     .count = w->count,
                                     .blocked_s = (double)w->blocked_ns / 1e9,
