@@ -284,14 +284,17 @@ static const char *flush_remedy(struct allocator_flushes *f, const struct line *
     return "native code empties PyTorch's cache in each step";
 }
 
-/* A flush that happened once, or freed memory that was not needed again, was right. */
+/* A flush that happened once, or freed memory that was not needed again, was right; so is one that makes room for a
+ * server that wakes. */
 static void judge_flush_line(struct allocator_flushes *f, struct line *l)
 {
     enum { OFTEN = 5 };
     struct allocator_cache_flush *x = &l->flush;
     x->per_step = flushes_per_step(f, l);
     const bool often = isnan(x->per_step) ? x->count >= OFTEN : x->per_step >= 0.5 && x->count >= 3;
-    x->matters = x->kind == ALLOCATOR_FLUSH_EMPTY_CACHE && often && x->again >= x->bytes / 2;
+    size_t n;
+    const bool sleeps = run_processes(f->b->run, &n)[x->process].sleeps;
+    x->matters = x->kind == ALLOCATOR_FLUSH_EMPTY_CACHE && often && !sleeps && x->again >= x->bytes / 2;
     if (x->matters) {
         x->advice = arena_printf(f->b->arena,
                                  "%s: %llu times it freed %s of CUDA memory in total, and %s of it was allocated "

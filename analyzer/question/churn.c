@@ -178,7 +178,7 @@ static bool is_worth_reporting(const struct question_churns *c, const struct res
 
 static void advise_churn(const struct question_churns *c, struct result_churn *x, enum run_series_layer layer)
 {
-    if (!is_worth_reporting(c, x) || x->pattern == of_allocator ||
+    if (!is_worth_reporting(c, x) || x->pattern == of_allocator || question_sign_makes_room(c->b->run, x->pattern) ||
         run_setting_value(c->b->run, x->process, "GPUSPY_INSIDE_POOLS")) {
         x->advice = NULL; /* with --inside-pools each array is a CUDA allocation */
     } else if (!x->advice) {

@@ -232,6 +232,16 @@ static void describe_cache(struct question_preallocations *p, const struct holde
     }
 }
 
+/* ": 4.25 GiB stayed free"; "" if that is unknown. */
+static const char *left_free(const struct question_preallocations *p, const struct result_peak *peak)
+{
+    EACH_IN (m, p->b->report->memory)
+        if (m->process == peak->process && m->device == peak->device && m->free_bytes > 0)
+            return arena_printf(p->b->arena, "; %s of the GPU stayed free",
+                                site_bytes_text(p->b, (double)m->free_bytes));
+    return "";
+}
+
 /* Tensors that are a pool: only if they matter, that is, if they are among the largest stacks. */
 static void describe_pool(struct question_preallocations *p, const struct result_peak *peak)
 {
@@ -252,8 +262,9 @@ static void describe_pool(struct question_preallocations *p, const struct result
         f->in_advance = f->within = true;
         f->sentence = arena_printf(
             p->b->arena,
-            "%s preallocated %.0f %% of GPU %d, %s in tensors (%s): gpuspy cannot see how much of it is used",
-            row->word, 100 * f->share, peak->device, site_bytes_text(p->b, (double)bytes), row->how);
+            "%s preallocated %.0f %% of GPU %d, %s in tensors (%s): gpuspy cannot see how much of it is used%s",
+            row->word, 100 * f->share, peak->device, site_bytes_text(p->b, (double)bytes), row->how,
+            left_free(p, peak));
         f->advice = row->advice;
     }
 }

@@ -188,6 +188,15 @@ struct question_signature question_signature(const struct question_signer *s, ui
                                        .up = (r->shapes & ~(UP | S(LATE_IN))) == 0};
 }
 
+bool question_sign_makes_room(const struct run *run, const char *name)
+{
+    size_t n;
+    const struct run_process *p = run_processes(run, &n);
+
+    while (n && !p[n - 1].sleeps) n--;
+    return n && name && strcmp(name, "empty_cache") == 0;
+}
+
 uint32_t question_sign_line(struct question_signer *s, uint32_t stack)
 {
     return signature_facts_of(s, stack)->line;

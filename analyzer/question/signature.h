@@ -40,6 +40,8 @@ void question_signer_free(struct question_signer *s);
 /* A small number, the same for the same signature; each stack is examined once. */
 uint32_t question_sign(struct question_signer *s, uint32_t stack, enum question_shape shape);
 struct question_signature question_signature(const struct question_signer *s, uint32_t signature);
+/* Does the call of that name make room for a server that sleeps in the run, and will wake? After a replay. */
+bool question_sign_makes_room(const struct run *run, const char *name);
 /* The innermost Python frame of a stack as a stack number, RUN_NONE: equal for two calls that one line of Python made
  * in one operation. */
 uint32_t question_sign_line(struct question_signer *s, uint32_t stack);

@@ -124,6 +124,7 @@ static struct result_sync_site describe_wait(struct question_syncs *s, const str
     const struct result_site at = site_of_call(b, w->stack);
     if (site_file_has(s->b, at.file, at.line, ".elapsed_time(")) signature = question_signature_of_timing(signature);
     signature.advice = question_advice_for_use(signature.advice, site_number_use(s->b, at.file, at.line));
+    if (question_sign_makes_room(b->run, signature.name)) signature.advice = NULL;
     struct result_sync_site site = {.kind = w->kind,
                                     .count = w->count,
                                     .blocked_s = (double)w->blocked_ns / 1e9,

@@ -10,6 +10,7 @@ struct gap { /* memory that is not mapped from `from_ns` to `to_ns`; RUN_NEVER: 
 };
 
 struct run_asleep {
+    bool *sleeps;                         /* the process's */
     ARENA_LIST(struct gap, gaps);         /* by address, then by time */
     ARENA_LIST(struct run_stored, waits); /* a heap: the lifetime that begins first is its root */
 };
@@ -28,12 +29,12 @@ static void find_gaps(struct run_asleep *a, struct run_mapping *list, size_t n)
     }
 }
 
-struct run_asleep *run_asleep_new(const struct run *run, uint32_t process)
+struct run_asleep *run_asleep_new(struct run *run, uint32_t process)
 {
     size_t all_n, n = 0;
     const struct run_mapping *all = run_mappings(run, &all_n);
     struct run_mapping *list = arena_realloc(NULL, all_n, sizeof *list);
-    struct run_asleep *a = arena_zeroed(1, sizeof *a);
+    struct run_asleep *a = ARENA_NEW(struct run_asleep, .sleeps = &run->processes[process].sleeps);
 
     for (size_t i = 0; i < all_n; i++)
         if (all[i].process == process) list[n++] = all[i];
@@ -92,6 +93,7 @@ void run_asleep_divide(struct run_asleep *a, struct run_stored *row)
         life->layer == GS_LAYER_TENSOR ? gap_within(a, life->address, life->alloc_ns, life->free_ns) : NULL;
 
     if (!g) return;
+    *a->sleeps = true;
     if (g->to_ns < life->free_ns) {
         struct run_stored rest = *row;
         rest.life.alloc_ns = g->to_ns;

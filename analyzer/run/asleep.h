@@ -8,7 +8,7 @@
 struct run_asleep;
 
 /* NULL: no memory of the process was unmapped. Free it with run_asleep_free. */
-struct run_asleep *run_asleep_new(const struct run *run, uint32_t process);
+struct run_asleep *run_asleep_new(struct run *run, uint32_t process);
 void run_asleep_free(struct run_asleep *asleep);
 /* Ends the row's lifetime where its memory is unmapped; the rest waits until it is mapped again. */
 void run_asleep_divide(struct run_asleep *asleep, struct run_stored *row);

@@ -64,12 +64,12 @@ static bool is_scan_stopped(const struct reader *r)
     return r->stop && *r->stop;
 }
 
-static bool add_waiting(struct reader *r, int64_t before);
+static bool add_mapped_again(struct reader *r, int64_t before);
 
 /* `last`: all rows have been added. False: no more rows are needed. */
 static bool hand_over(struct reader *r, bool last)
 {
-    if (last && r->asleep) (void)add_waiting(r, RUN_NEVER);
+    if (last && r->asleep) (void)add_mapped_again(r, RUN_NEVER);
     if (r->order) run_order_batch(r->order, r->batch, last);
     if (!r->batch->read && !r->batch->events_n) return true;
     if (r->zones && r->batch->n) *ARENA_ADD(r->db->zones) = r->zone;
@@ -98,17 +98,17 @@ static bool is_live_at_moment(struct reader *r, const struct run_lifetime *life)
 }
 
 /* Adds the row that was written after the batch's last one. */
-static bool add_to_batch(struct reader *r)
+static bool add_written_row(struct reader *r)
 {
     if (r->moments && !is_live_at_moment(r, &r->batch->rows[r->batch->n].life)) return true;
     return ++r->batch->n < RUN_ROWS_BATCH || hand_over(r, false);
 }
 
 /* Adds the lifetimes that begin before that time because memory was mapped again. */
-static bool add_waiting(struct reader *r, int64_t before)
+static bool add_mapped_again(struct reader *r, int64_t before)
 {
     bool more = true;
-    while (more && run_asleep_next(r->asleep, before, &r->batch->rows[r->batch->n])) more = add_to_batch(r);
+    while (more && run_asleep_next(r->asleep, before, &r->batch->rows[r->batch->n])) more = add_written_row(r);
     return more;
 }
 
@@ -150,9 +150,9 @@ static bool add_lifetime_row(void *reader, const struct run_page_row *page_row)
     if (!r->asleep) return ++r->batch->n < RUN_ROWS_BATCH || hand_over(r, false);
     struct run_stored copy = *row;
     run_asleep_divide(r->asleep, &copy);
-    if (!add_waiting(r, copy.life.alloc_ns)) return false;
+    if (!add_mapped_again(r, copy.life.alloc_ns)) return false;
     r->batch->rows[r->batch->n] = copy;
-    return add_to_batch(r);
+    return add_written_row(r);
 }
 
 static const uint8_t selected[] = {ID, KIND, BYTES, ALLOC_NS, LIFE_NS, ALLOC_STACK, ADDRESS, STREAM, FREE_STACK};

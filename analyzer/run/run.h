@@ -127,6 +127,7 @@ struct run_process {
     int exit_status;             /* the argument of exit; -1 unknown */
     const char *exception;       /* "ValueError: its message", which ended the program; NULL none known */
     const char *exception_place; /* "/home/u/train.py:31"; NULL unknown */
+    bool sleeps;                 /* memory was unmapped below live tensors (asleep.h); known after a replay */
     bool collector_off;          /* Python's garbage collector was off then */
     int exit_signal;             /* that killed it, as seen by `gpuspy run`; 0: none, or unknown */
     bool torn;                   /* it died, and the spool with its last events is missing or unreadable */

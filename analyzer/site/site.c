@@ -90,6 +90,13 @@ static bool is_cell_itself(const struct run_frame *frame)
            (strcmp(frame->function, "<module>") == 0 || strncmp(frame->function, "<cell line", 10) == 0);
 }
 
+/* The command line by which multiprocessing started a worker. */
+static bool starts_worker(const struct run *run, uint32_t stack, uint32_t called)
+{
+    const struct run_frame *f = run_stack_frame(run, called);
+    return is_command_line(run_stack_frame(run, stack)) && f && f->file && strstr(f->file, "/multiprocessing/");
+}
+
 /* Code that an installed package compiled: it names that "<string>", too, and calls it. It also calls the functions of
  * a program that is itself a command line. */
 static bool is_compiled_by_package(const struct run *run, uint32_t stack)
@@ -181,6 +188,7 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
     uint32_t below = RUN_NONE;
     const struct run_frame *frame;
     bool interpreted = false;
+    uint32_t called = RUN_NONE; /* the frame of Python before this one */
     for (unsigned hops = 0; hops <= RUN_DEPTH_MAX && (frame = run_stack_frame(run, stack)) != NULL; hops++) {
         if (frame->kind == GS_FRAME_NATIVE) {
             int rank = is_snapshot_taker(frame) ? RUN_RANK_PLUMBING : frame->rank;
@@ -199,7 +207,8 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
                 f->python = stack;
             else if (f->python_caller == RUN_NONE)
                 f->python_caller = stack;
-            if (site_is_library(frame) || is_generated(frame) || is_compiled_by_package(run, stack)) /* its caller */
+            if (site_is_library(frame) || is_generated(frame) || is_compiled_by_package(run, stack) ||
+                starts_worker(run, stack, called)) /* its caller */
                 f->inner = f->inner == RUN_NONE && site_is_third_party(frame) ? stack : f->inner;
             else if (is_helper(run, stack, helpers))
                 f->helper = f->helper == RUN_NONE ? stack : f->helper;
@@ -211,6 +220,7 @@ static void find_frames(struct run *run, uint32_t stack, const struct map *helpe
             }
             below = stack;
         }
+        called = frame->kind == GS_FRAME_NATIVE ? called : stack;
         stack = run_stack_parent(run, stack);
     }
     if (f->user == RUN_NONE) { /* only helpers */

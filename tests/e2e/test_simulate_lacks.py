@@ -118,6 +118,34 @@ def test_a_library_that_is_linked_to_it_and_loaded_later(tmp_path, newer):
     assert "ncclCommFuture (called 6 times)" in done.stderr
 
 
+@pytest.mark.parametrize("copy", ("libcudart-d0da41ae.so.13", "libcudart.faf08d9a.so.13"))
+def test_a_copy_of_the_runtime_in_a_wheel(tmp_path, copy):
+    """auditwheel adds a hash to the names of libraries that it copies into wheels. A second library needs the runtime by its
+    own name; a third opens the copy by its path."""
+    wheel = tmp_path / "torchvision.libs"
+    wheel.mkdir()
+    (tmp_path / "map").write_text("libcudart.so.13 { global: *; };\n")
+    compile_c(wheel, copy, "int cudaGetDeviceCount(int *n) { *n = 77; return 0; }", "-shared", "-fPIC", f"-Wl,-soname,{copy}",
+              f"-Wl,--version-script={tmp_path / 'map'}")
+    count = "int cudaGetDeviceCount(int *); int %s(void) { int n = 0; return cudaGetDeviceCount(&n) ? -1 : n; }"
+    compile_c(tmp_path, "libvision.so", count % "vision", "-shared", "-fPIC", wheel / copy, f"-Wl,-rpath,{wheel}")
+    compile_c(tmp_path, "libtorch.so", count % "torch", "-shared", "-fPIC", BUILD / "sim" / "libcudart.so.13")
+    compile_c(tmp_path, "program", f"""
+        #include <dlfcn.h>
+        #include <stdio.h>
+        int torch(void), vision(void);
+        int main(void)
+        {{
+            int n = 0;
+            void *h = dlopen("{wheel / copy}", RTLD_NOW);
+            ((int (*)(int *))dlsym(h, "cudaGetDeviceCount"))(&n);
+            printf("%d %d %d\\n", torch(), vision(), n);
+            return 0;
+        }}""", "-L.", "-ltorch", "-lvision", "-Wl,-rpath,$ORIGIN")
+    done = simulate(tmp_path, tmp_path / "program")
+    assert (done.returncode, done.stdout) == (0, "2 2 2\n"), done.stderr
+
+
 def test_calls_of_all_processes_are_counted_however_they_end(tmp_path, newer):
     compile_c(tmp_path, "program", """
         #include <sys/wait.h>

@@ -35,7 +35,8 @@ def test_serving(tmp_path, monkeypatch, runner):
     assert counted["blocks"] == counted["available"] // block
     assert 0 <= tensors["by_category"]["kv_cache"] - counted["blocks"] * block < 64 * MIB
     assert abs(tensors["by_category"]["parameters"] - counted["weights"]) < 8 * MIB
-    (memory,) = report["memory"]
+    (memory,), (cache,) = report["memory"], report["preallocations"]
+    assert cache["owner"] == "vLLM" and cache["text"].endswith("GiB of the GPU stayed free")
     assert memory["free_bytes"] + counted["awake"] >= memory["total_bytes"]
     shape = "--layers 8 --hidden 512 --heads 8 --kv-heads 4 --ffn 1408 --vocab 32000 --precision bf16 --seq 2048 --memory 24GiB".split()
     done = subprocess.run([BUILD / "gpuspy", "estimate", "--json", "--serve", "vllm", *shape, "--gpu-memory-utilization", "0.8",

@@ -165,6 +165,28 @@ static void test_only_a_library(void **state)
     syn_end(&s);
 }
 
+/* SGLang's scheduler: the command line by which multiprocessing started it is nobody's line. A program may itself be a
+ * command line. */
+static void test_a_worker_of_a_library(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"/usr/lib/python3.11/multiprocessing/spawn.py", "/x/site-packages/sglang/a.py"};
+    for (int i = 0; i < 2; i++) {
+        struct syn s;
+        struct result_report *r;
+        syn_start(&s);
+        syn_process(&s, "r", 1, SYN_S, 1);
+        int64_t at = syn_python(&s, 0, "<module>", "<string>", 1);
+        at = syn_python(&s, at, "spawn_main", files[i], 120);
+        at = syn_python(&s, at, "Pool._create_buffers", "/x/site-packages/sglang/memory_pool.py", 907);
+        struct result_site site = site_found(&s, &r, at);
+        assert_int_equal(site.library, i == 0);
+        assert_int_equal(site.line, i == 0 ? 907 : 1);
+        syn_close(r);
+        syn_end(&s);
+    }
+}
+
 static void test_native_only(void **state)
 {
     (void)state;
@@ -640,7 +662,7 @@ static void test_folders_with_a_librarys_name(void **state)
 
 CASES(test_library_files, test_cells_of_notebooks, test_folders_with_a_librarys_name, test_the_users_line,
       test_each_list_has_its_own_via, test_a_packages_line, test_generated_methods, test_only_a_library,
-      test_native_only, test_callers_of_a_helper_are_distinguished, test_a_recursive_function_is_the_place,
-      test_a_function_that_few_call_is_the_place, test_finalisers, test_interpreter_exit, test_autograd,
-      test_inlined_calls_do_not_hide_a_function, test_statements_that_make_pairs,
+      test_a_worker_of_a_library, test_native_only, test_callers_of_a_helper_are_distinguished,
+      test_a_recursive_function_is_the_place, test_a_function_that_few_call_is_the_place, test_finalisers,
+      test_interpreter_exit, test_autograd, test_inlined_calls_do_not_hide_a_function, test_statements_that_make_pairs,
       test_statements_that_make_large_results, test_holes)
