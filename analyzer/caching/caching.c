@@ -704,14 +704,15 @@ void caching_finish_pending(struct caching_allocator *a, uint32_t block)
 }
 
 void caching_place_segment(struct caching_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small,
-                           uint32_t in)
+                           uint32_t in, uint64_t rank)
 {
     const uint16_t pool = (uint16_t)(2 * in + !small);
     a->placed = CACHING_NONE;
+    a->ranks = rank > a->ranks ? rank : a->ranks;
     if (bytes > most_reserved - a->totals.reserved) return;
     (void)caching_pool_of(a, pool);
     a->placed = add_block(a, (struct caching_block){.address = address,
-                                                    .rank = next_rank(a),
+                                                    .rank = a->order == BY_ADDRESS ? 0 : rank,
                                                     .stream = stream,
                                                     .bytes = bytes,
                                                     .prev = CACHING_NONE,

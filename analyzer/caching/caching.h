@@ -97,9 +97,9 @@ bool caching_cap_frees(const struct caching_allocator *a, int64_t bytes);
  * in vain, and leaves a segment without pages. */
 bool caching_is_too_large(const struct caching_allocator *a, int64_t bytes);
 /* Places memory that existed when a recording began, at its address: a segment, and then its blocks in order of
- * address. */
+ * address. `rank`: the segment's place in the order of requests, from 1. */
 void caching_place_segment(struct caching_allocator *a, uint64_t address, int64_t bytes, uint64_t stream, bool small,
-                           uint32_t pool);
+                           uint32_t pool, uint64_t rank);
 uint32_t caching_place_block(struct caching_allocator *a, uint64_t address, int64_t bytes);
 void caching_place_end(struct caching_allocator *a);
 

@@ -55,9 +55,13 @@ bool whatif_find_before(struct whatif *w, char *error, size_t error_size)
     return !run_kept_from(w->run) || w->imported || run_replay_requests(w->run, &observer, 1, error, error_size);
 }
 
+/* A segment that no tensor came into belongs to a stream that had no use for it. */
 uint64_t whatif_stream_before(const struct whatif *w, uint32_t process, const struct run_lifetime *life)
 {
+    static const uint64_t no_stream = UINT64_MAX - 2; /* no request has it */
     const struct whatif_before *s = segment_before(w, process, life->device, life->address);
+    const bool several = ANY_IN(other, w->before, other->known && other->stream && other->process == process);
+    if (s && !s->known && several) return no_stream;
     const uint64_t stream = s ? s->stream : life->stream;
     return stream == GS_STREAM_UNKNOWN ? 0 : stream;
 }

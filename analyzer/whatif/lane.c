@@ -253,11 +253,27 @@ uint32_t whatif_lane_take(struct whatif_lane *l, uint32_t number, uint64_t addre
 /* A segment comes before the block that it begins with. */
 SORT_ORDER(order_blocks_by_address, struct whatif_piece, SORT_UP(x->address, y->address) ?: SORT_UP(x->block, y->block))
 
+SORT_ORDER_OF_POINTERS(order_pieces_by_request, struct whatif_piece,
+                       SORT_UP(x->since_ns, y->since_ns) ?: SORT_UP(x->address, y->address))
+
+/* In which order segments were requested: since 2.13, it decides between free blocks of the same size. */
+static void rank_pieces(struct whatif_piece *pieces, size_t n)
+{
+    struct whatif_piece **segments = arena_zeroed(n + 1, sizeof *segments);
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!pieces[i].block) segments[count++] = &pieces[i];
+    SORT(segments, count, order_pieces_by_request);
+    for (size_t i = 0; i < count; i++) segments[i]->rank = i + 1;
+    free(segments);
+}
+
 void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_t n)
 {
     const int64_t small = 1 << 20;
     int64_t total = l->other;
     SORT(pieces, n, order_blocks_by_address);
+    rank_pieces(pieces, n);
     for (size_t i = 0; i < n; i++) total = arena_add_capped(total, pieces[i].block ? 0 : pieces[i].bytes);
     l->left_out = l->capacity && total > l->capacity;
     for (size_t i = 0; i < n; i++) {
@@ -267,7 +283,7 @@ void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_
             caching_place_end(l->allocator);
             caching_place_segment(l->allocator, p->address, p->bytes, first ? first->stream : p->stream,
                                   first ? p->bytes <= 2 * small && first->bytes <= small : p->bytes <= 2 * small,
-                                  p->pool);
+                                  p->pool, p->rank);
             l->other = arena_add_capped(l->other, p->bytes);
             *ARENA_ADD(l->taken) = (struct whatif_hole){p->address, (uint64_t)p->bytes};
         } else {

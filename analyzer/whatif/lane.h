@@ -58,5 +58,7 @@ struct whatif_piece {
     int64_t until_ns; /* of a block that was freed before, but waits for other streams until then; 0: it is live */
     uint32_t pool;    /* of a segment: 0 the default one */
     bool block;
+    int64_t since_ns; /* of a segment: when it was requested; 0 unknown */
+    uint64_t rank;    /* likewise: from 1, in that order; set by whatif_lane_place */
 };
 void whatif_lane_place(struct whatif_lane *l, struct whatif_piece *pieces, size_t n);

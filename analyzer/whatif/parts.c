@@ -354,3 +354,11 @@ bool whatif_ends_are_sure(struct whatif *w)
     }
     return sure;
 }
+
+bool whatif_is_same_outcome(const struct whatif_outcome *a, const struct whatif_outcome *b)
+{
+    return a->fits == b->fits && a->request_fits == b->request_fits &&
+           a->peak_allocated_bytes == b->peak_allocated_bytes && a->peak_reserved_bytes == b->peak_reserved_bytes &&
+           a->segments == b->segments && a->retries == b->retries && a->oom.event == b->oom.event &&
+           a->oom.device == b->oom.device && a->oom.process == b->oom.process;
+}

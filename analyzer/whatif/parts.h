@@ -245,5 +245,8 @@ int64_t whatif_waits_until(const struct whatif *w, uint32_t process, const struc
 /* Places what existed when the recording began. */
 void whatif_place(struct whatif_lane *l, struct whatif_dues *dues, const struct whatif_device *d);
 
+/* Are the figures and the failure of two scenarios equal? */
+bool whatif_is_same_outcome(const struct whatif_outcome *a, const struct whatif_outcome *b);
+
 /* proof.c: fills devices and proof. */
 bool whatif_prove(struct whatif *w, char *error, size_t error_size);

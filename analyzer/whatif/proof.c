@@ -189,7 +189,8 @@ static void find_pools(struct beside *b)
 {
     struct whatif_device *d = device_at(b);
     EACH_IN (p, d->pieces) {
-        const int64_t pool = p->block ? 0 : whatif_pool_map_at(&b->map, &d->facts, 0, p->address);
+        const int64_t before = whatif_begin(b->proof->w, d->process) - 1;
+        const int64_t pool = p->block ? 0 : whatif_pool_map_at(&b->map, &d->facts, before, p->address);
         p->pool = pool > 0 ? (uint32_t)pool : 0;
     }
 }
@@ -392,7 +393,7 @@ static void on_segment(struct beside *b, const struct run_lifetime *life, bool f
     if (!w->imported && whatif_is_gone(w, d->process, life)) return;
     if (!freed && whatif_was_before(w, d->process, life)) {
         const uint64_t stream = whatif_stream_before(w, d->process, life);
-        *ARENA_ADD(d->pieces) = (struct whatif_piece){life->address, stream, life->bytes, 0, 0, false};
+        *ARENA_ADD(d->pieces) = (struct whatif_piece){life->address, stream, life->bytes, .since_ns = life->alloc_ns};
         (void)whatif_note_segment(d, &b->map, life, false);
         if (page && !w->proof.reason)
             w->proof.reason = "expandable segments from before the first event are not replayed";

@@ -128,6 +128,9 @@ static void open_track(struct play *p, struct track *t)
     for (size_t i = 0; i < d->unsplit_n; i++) caching_set_unsplit(t->lane.allocator, d->unsplit[i], true);
     whatif_place(&t->lane, &t->dues, d);
     if (t->lane.left_out) p->scenario->outcome.doubts |= WHATIF_BEFORE;
+    const struct whatif_scenario *s = p->scenario;
+    if (d->pieces_n && (s->conf || s->without || s->flush_every || s->scale))
+        p->scenario->outcome.doubts |= WHATIF_BEGINS;
     if (p->scenario->curve) {
         t->drawing.curve = arena_zeroed(1, sizeof *t->drawing.curve);
         t->drawing.curve->end_ns = p->scenario->curve->end_ns;
@@ -712,14 +715,6 @@ static void doubt_replay(const struct play *recorded, struct whatif_scenario *sc
         if (unknown || !scenarios[i].limit) scenarios[i].outcome.doubts |= WHATIF_FREED;
 }
 
-static bool is_same_outcome(const struct whatif_outcome *a, const struct whatif_outcome *b)
-{
-    return a->fits == b->fits && a->request_fits == b->request_fits &&
-           a->peak_allocated_bytes == b->peak_allocated_bytes && a->peak_reserved_bytes == b->peak_reserved_bytes &&
-           a->segments == b->segments && a->retries == b->retries && a->oom.event == b->oom.event &&
-           a->oom.device == b->oom.device && a->oom.process == b->oom.process;
-}
-
 static struct recorded_totals *new_totals(const struct whatif *w)
 {
     struct recorded_totals *totals = arena_zeroed(w->devices_n + 1, sizeof *totals);
@@ -793,7 +788,7 @@ bool whatif_vary(struct whatif *w, struct whatif_scenario *scenarios, size_t n, 
     const bool ok = !others_n || play_all(w, others, variants, others_n, false, error, error_size);
     for (size_t i = 0; ok && i < others_n; i++) scenarios[of[i]].outcome.doubts &= ~doubts[variants[i]];
     for (size_t i = 0; ok && i < others_n; i++)
-        if (!is_same_outcome(&scenarios[of[i]].outcome, &others[i].outcome))
+        if (!whatif_is_same_outcome(&scenarios[of[i]].outcome, &others[i].outcome))
             scenarios[of[i]].outcome.doubts |= doubts[variants[i]];
     ARENA_RELEASE(others, variants, of);
     return ok;

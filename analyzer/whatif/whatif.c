@@ -67,6 +67,9 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "The program calls torch.cuda.empty_cache(), or captures CUDA graphs by capture_begin(). The recording does not "
     "show "
     "all calls that emptied a cache without unused segments, as it shows those of others; here they may free some",
+    "The recording begins in the middle of the run: the replay begins with what PyTorch had reserved by then, not with "
+    "what "
+    "it would have reserved with this change",
 };
 
 static void keep_pending(void *self, const struct run_pending *pending)

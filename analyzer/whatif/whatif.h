@@ -52,8 +52,9 @@ enum whatif_doubt {
     WHATIF_REJECTED = 33554432,     /* only a message states the size of the request that failed, rounded */
     WHATIF_HELD = 67108864, /* later tensors of the step outlive it, and may hold those of the line that is left out */
     WHATIF_EMPTIED = 134217728, /* when the program emptied a cache that had nothing to free is not known */
+    WHATIF_BEGINS = 268435456,  /* the recording begins with memory that the scenario's changes would have changed */
 };
-enum { WHATIF_DOUBTS = 28 };
+enum { WHATIF_DOUBTS = 29 };
 /* A sentence for each bit, without its full stop. */
 extern const char *const whatif_doubt_texts[WHATIF_DOUBTS];
 

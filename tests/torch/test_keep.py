@@ -119,3 +119,24 @@ def test_a_segment_that_is_empty_when_the_rows_begin_has_its_stream(once, tmp_pa
     done = subprocess.run([BUILD / "gpuspy", "whatif", "--json", kept], capture_output=True, text=True)
     answer = json.loads(done.stdout)["replay"]
     assert answer["exact"] and answer["allocations"] == 200, answer
+
+
+@pytest.mark.parametrize("program", ["graphs", "streams", "ended_pool", "mixed", "captured_by_hand"])
+def test_a_replay_can_begin_at_any_moment(once, tmp_path, program):
+    """Its segments are in private pools, of several streams, some of which never use theirs again, and were requested in an
+    order that is not that of their addresses. A setting would have changed them before."""
+    whole = once(f"begins {program}", HERE / "allocations.py", program, SIMCUDA_MEMORY="8GiB")
+    with sqlite3.connect(whole.database) as db:
+        times = [at for (at,) in db.execute("SELECT alloc_ns FROM allocation WHERE layer = 1 ORDER BY 1")]
+    db.close()
+    for part in range(2, 9):
+        kept = tmp_path / "kept.db"
+        shutil.copy(whole.database, kept)
+        with sqlite3.connect(kept) as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('kept_from_ns', ?), ('keep', 33554432)", (times[len(times) * part // 10],))
+        db.close()
+        done = subprocess.run([BUILD / "gpuspy", "whatif", "--json", "--set", "max_split_size_mb:64", kept], capture_output=True, text=True)
+        answer = json.loads(done.stdout)
+        assert answer["replay"]["exact"], (part, answer["replay"])
+        (ours,) = answer["whatif"]
+        assert not ours["exact"] and "begins in the middle of the run" in "".join(ours["doubts"])
