@@ -568,13 +568,21 @@ static bool is_lasting_attribute(struct site_search *s, const char *into)
 const char site_cache_advice[] =
     "bound the cache (lru_cache(maxsize=N)), or cache copies on the host (.detach().cpu())";
 
-/* if key not in cache: cache[key] = x, x = cache.get(key) and if x is None: cache[key] = x, except KeyError: … */
+/* if key not in cache: cache[key] = x, if key in cache: return cache[key], x = cache.get(key) and if x is None:
+ * cache[key] = x, except KeyError: … */
 static bool is_filled_if_missing(struct site_search *s, size_t i, const char *name)
 {
     const char *missing = arena_printf(s->scratch, "not in %s:", name),
                *get = arena_printf(s->scratch, "%s.get(", name);
+    const char *present = arena_printf(s->scratch, " in %s:", name);
     bool gets = false;
-    for (size_t k = s->from; k < i && !gets && s->budget-- > 0; k++) gets = strstr(s->code.list[k].code, get);
+    for (size_t k = s->from; k < i && s->budget-- > 0; k++) {
+        const struct site_statement *st = &s->code.list[k];
+        if (site_code_begins(st, "if") && strstr(st->code, present) && !strstr(st->code, missing) &&
+            site_code_begins(st + 1, "return"))
+            return true;
+        gets = gets || strstr(st->code, get);
+    }
     for (size_t k = site_code_parent(&s->code, i); k < s->code.n && k >= s->from; k = site_code_parent(&s->code, k)) {
         const char *code = s->code.list[k].code;
         if (strstr(code, missing) || strstr(code, "except KeyError") || (gets && strstr(code, " is None:")))
