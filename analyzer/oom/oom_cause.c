@@ -148,12 +148,20 @@ static bool is_preallocation(const facts *f)
            (double)f->preallocated->bytes >= preallocated_share * (double)f->total;
 }
 
+/* All of it was in use when the device was first seen, as a context is, which can take half of a small GPU. */
+static bool is_only_first(const struct oom_facts *f)
+{
+    return run_is_known(f->outside_first) && run_is_known(f->outside) && f->outside_first <= f->total / 2 &&
+           f->outside <= f->outside_first + f->outside_first / 8 && f->device_live <= f->tensor_reserved;
+}
+
 /* Half of the device; or a fifth of it, if that is what the request lacks and more than PyTorch holds. */
 static bool is_outside_allocator(const facts *f)
 {
     if (!run_is_known(f->total) || (f->layer == RUN_SERIES_TENSOR && !run_is_known(f->tensor_reserved)) || f->attached)
         return false;
     bool tensors = f->layer == RUN_SERIES_TENSOR;
+    if (tensors && is_only_first(f)) return false;
     const int64_t all = oom_outside_bytes(f), free = run_is_known(f->free) ? f->free : 0;
     const bool most = all >= f->requested - free && (double)all >= foreign_share * (double)f->total && tensors &&
                       all > f->tensor_reserved;

@@ -252,9 +252,16 @@ static bool are_models_kept(const struct oom_facts *f)
            e->bytes >= oom_needed_bytes(f) && e->bytes >= f->live / 4;
 }
 
+/* Nothing is trained, and graphs of results hold more than the models: they refer to the models' parameters, too. */
+static bool are_kept_by_graphs(const struct oom_facts *f)
+{
+    return f->graph == OOM_GRAPH_INFERRED && f->evaluates && f->backward_ns == RUN_UNKNOWN &&
+           f->growing_in_pass > f->trials.model_bytes;
+}
+
 bool oom_keeps_trials(const struct oom_facts *f)
 {
-    return are_models_kept(f) && !f->trials.ensemble && !f->trials.complete;
+    return are_models_kept(f) && !f->trials.ensemble && !f->trials.complete && !are_kept_by_graphs(f);
 }
 
 bool oom_keeps_ensemble(const struct oom_facts *f)

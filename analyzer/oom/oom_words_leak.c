@@ -142,7 +142,8 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
     if (w->f->growing_native && w->f->growing_sites > 1) /* gpuspy does not read libtorch's graphs */
         return "store `.detach().cpu()` instead (torch.no_grad() around the forward pass also avoids its graph, if no "
                "backward() follows)";
-    if (!question_is_number(bytes) && !graph && w->v->holders_n && w->v->holders[0].keyed)
+    if (!question_is_number(bytes) && !graph && w->v->holders_n && w->v->holders[0].keyed &&
+        !strstr(w->v->holders[0].text, ".append("))
         return "remove each entry after its last use (.pop(key)), limit their number, or store .detach().cpu() instead";
     if (!question_is_number(bytes))
         return graph ? "store `.detach().cpu()` instead of the tensor (`.detach()` if the GPU needs it again)"

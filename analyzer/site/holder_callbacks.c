@@ -197,6 +197,22 @@ static bool is_of_new_module(struct site_search *s, size_t i)
                            site_code_end(&s->code, loop));
 }
 
+/* maps = []; layer.register_forward_hook(lambda m, i, o: maps.append(o)): each call adds a hook with a list of its own.
+ */
+static bool has_own_list(struct site_search *s, size_t i)
+{
+    const char *code = s->code.list[i].code, *lambda = strstr(code, "lambda");
+    const char *store = lambda ? strstr(lambda, ".append(") : NULL, *from = store;
+    size_t def = i;
+    while (def < s->code.n && !site_is_function(&s->code.list[def])) def = site_code_parent(&s->code, def);
+    if (!store || def == s->code.n || strstr(s->code.list[def].code, "__init__(") ||
+        strncmp(code + site_name_length(code), " = ", 3) == 0)
+        return false;
+    while (from > lambda && site_is_name_character(from[-1])) from--;
+    return site_is_made_in(s, arena_printf(s->scratch, "%.*s", (int)(store - from), from), def + 1,
+                           site_code_end(&s->code, def));
+}
+
 /* `files`: those that use what this file registers; NULL: it uses it itself. */
 static void read_hooks(struct site_search *s, const struct site_files *files)
 {
@@ -214,7 +230,11 @@ static void read_hooks(struct site_search *s, const struct site_files *files)
         const bool self = dot && dot - name == 4 && strncmp(name, "self", 4) == 0;
         name = dot ? dot + 1 : name;
         if (site_lambda_store(s->scratch, code, s->graph && !saved))
-            site_add_candidate(&s->found, (struct site_candidate){.frame = s->frame, .code = s->code, .at = i});
+            site_add_candidate(&s->found,
+                               (struct site_candidate){.frame = s->frame,
+                                                       .code = s->code,
+                                                       .at = i,
+                                                       .instead = has_own_list(s, i) ? site_hook_advice : NULL});
         else if (!dot && is_called_as_function(s, arena_printf(s->scratch, "%.*s", (int)n, name)))
             read_hook(s, "__call__", strlen("__call__"), false, &all);
         else if (n && strchr("(,)", name[n]))

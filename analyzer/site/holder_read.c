@@ -566,21 +566,6 @@ static bool is_lasting_attribute(struct site_search *s, const char *into)
 const char site_cache_advice[] =
     "bound the cache (lru_cache(maxsize=N)), or cache copies on the host (.detach().cpu())";
 
-/* if key not in cache: cache[key] = x, x = cache.get(key) and if x is None: cache[key] = x, except KeyError: … */
-static bool is_filled_if_missing(struct site_search *s, size_t i, const char *name)
-{
-    const char *missing = arena_printf(s->scratch, "not in %s:", name),
-               *get = arena_printf(s->scratch, "%s.get(", name);
-    bool gets = false;
-    for (size_t k = s->from; k < i && !gets && s->budget-- > 0; k++) gets = strstr(s->code.list[k].code, get);
-    for (size_t k = site_code_parent(&s->code, i); k < s->code.n && k >= s->from; k = site_code_parent(&s->code, k)) {
-        const char *code = s->code.list[k].code;
-        if (strstr(code, missing) || strstr(code, "except KeyError") || (gets && strstr(code, " is None:")))
-            return true;
-    }
-    return false;
-}
-
 /* optimizer.state[new] = …: its keys are the parameters. */
 static bool is_of_optimizer(const char *name)
 {
@@ -612,7 +597,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     struct site_assignment a;
     const bool keyed = strstr(code, ".setdefault(") ||
                        (site_assignment_of(s->scratch, code, &a) && !a.augmented && strchr(a.targets, '['));
-    const bool cached = keyed && is_filled_if_missing(s, i, name);
+    const bool cached = keyed && site_fills_if_missing(s->scratch, &s->code, s->from, i, name);
     const bool queue = strstr(code, ".put(") || strstr(code, ".put_nowait(");
     const bool bounded = site_is_given(s, name, is_bounded_deque), limited = is_bounded_by_size(s, i, name);
     const bool returned = made && is_returned(s, name);

@@ -76,7 +76,7 @@ struct site_files {
 void site_find_files(struct site_search *s, uint32_t stack, struct site_files *files);
 void site_find_imported(struct site_search *s, struct site_files *files);
 
-extern const char site_cache_advice[];
+extern const char site_cache_advice[], site_hook_advice[];
 /* Does an assignment of the file give the name such a value? */
 bool site_is_given(struct site_search *s, const char *name, bool (*is)(const char *value));
 bool site_is_function(const struct site_statement *s);

@@ -295,6 +295,8 @@ static bool is_closure_over(struct site_search *s, const char *name, size_t n)
     return false;
 }
 
+const char site_hook_advice[] = "call remove() on the handle that it returns, after the pass";
+
 /* module.register_forward_hook(save), (partial(save, x)), (lambda g: g * x), whose handle nothing stores: the module
  * keeps what the function refers to. */
 static void read_registration(struct site_search *s, size_t i)
@@ -308,8 +310,7 @@ static void read_registration(struct site_search *s, size_t i)
                        strncmp(made, "lambda", 6) == 0;
     if (made[n] ? bound && site_holds(made, &s->names, s->graph) : is_closure_over(s, made, n))
         site_consider_store(s, i, code, false);
-    for (size_t k = before; k < s->found.n && k < SITE_FOUND_MAX; k++)
-        s->found.list[k].instead = "call remove() on the handle that it returns, after the pass";
+    for (size_t k = before; k < s->found.n && k < SITE_FOUND_MAX; k++) s->found.list[k].instead = site_hook_advice;
 }
 
 /* y, pull = vjp(f, x): is the value a function that refers to the graph? */

@@ -194,3 +194,23 @@ size_t site_code_length(const char *line)
     }
     return n;
 }
+
+bool site_fills_if_missing(struct arena *arena, const struct site_code *code, size_t from, size_t i, const char *name)
+{
+    const char *missing = arena_printf(arena, "not in %s:", name), *get = arena_printf(arena, "%s.get(", name);
+    const char *present = arena_printf(arena, " in %s:", name);
+    bool gets = false;
+    for (size_t k = from; k < i; k++) {
+        const struct site_statement *st = &code->list[k];
+        if (site_code_begins(st, "if") && strstr(st->code, present) && !strstr(st->code, missing) &&
+            site_code_begins(st + 1, "return"))
+            return true;
+        gets = gets || strstr(st->code, get);
+    }
+    for (size_t k = site_code_parent(code, i); k < code->n && k >= from; k = site_code_parent(code, k)) {
+        const char *text = code->list[k].code;
+        if (strstr(text, missing) || strstr(text, "except KeyError") || (gets && strstr(text, " is None:")))
+            return true;
+    }
+    return false;
+}

@@ -28,3 +28,7 @@ size_t site_code_end(const struct site_code *c, size_t i);
 bool site_code_begins(const struct site_statement *s, const char *word);
 /* Of a line of text without the comment at its end. */
 size_t site_code_length(const char *line);
+/* Does statement i store into the dictionary only if the key is missing? `if key not in cache: cache[key] = x`, `if key
+ * in cache: return cache[key]` before it, x = cache.get(key) with `if x is None:`, `except KeyError:`. Reads the
+ * function that begins at `from`. */
+bool site_fills_if_missing(struct arena *arena, const struct site_code *code, size_t from, size_t i, const char *name);

@@ -238,7 +238,7 @@ static bool read_zip(struct flow *f, const struct site_assignment *a)
 }
 
 /* return images, labels */
-static void add_returned(struct flow *f, const char *value)
+static void add_returned_parts(struct flow *f, const char *value)
 {
     const char *part;
     add_name(f, &f->functions, f->function);
@@ -333,7 +333,7 @@ static void read_statement(struct flow *f, const struct site_statement *of)
     if (returns && f->function) {
         const char *value = code + strcspn(code, " ");
         if (!site_holds(value, &f->names, true)) return;
-        add_returned(f, value + (*value == ' '));
+        add_returned_parts(f, value + (*value == ' '));
         f->reaches = f->reaches || TEXT_IS_ONE_OF(f->function, steps);
         f->unknown = f->unknown || TEXT_IS_ONE_OF(f->function, passes); /* its calls do not name it */
     } else if (site_binding_of(f->arena, st, &a)) {
