@@ -274,7 +274,7 @@ FAILING = {
     "map by key": (KEYED, "cpp", "leak", "`plans[key] = …` keeps each of them (guess)"),
     "stored functions": (CALLBACK, "cpp", "leak", "free each block after its last use"),
     "stored numbers": (NOT_STORED, "cpp", "leak", "free each block after its last use"),
-    "one request": (ONE_REQUEST, "cpp", "oversized_request", "check the shape at"),
+    "one request": (ONE_REQUEST, "cpp", "oversized_request", "check the size at"),
 }
 
 
