@@ -263,7 +263,32 @@ static void render() {
 }
 int main() { for (int i = 0; i < 4000; i++) render(); }
 """
+RETURNED = """
+#include <vector>
+struct Texture { void *memory; };
+static Texture upload(size_t n) { // a class of the program, by no name of an allocator
+    void *p;
+    if (cudaMalloc(&p, n)) exit(3); // WRAPPER
+    return {p};
+}
+struct Pool {
+    std::vector<Texture> unused;
+    Texture get(size_t n) {
+        if (!unused.empty()) { Texture t = unused.back(); unused.pop_back(); return t; }
+        return upload(n);
+    }
+};
+static std::vector<Texture> shown;
+int main() {
+    Pool pool;
+    for (int i = 0; i < 4000; i++) {
+        auto texture = pool.get(4 << 20); // LEAK
+        shown.push_back(texture);
+    }
+}
+"""
 FAILING = {
+    "a function that returns the memory": (RETURNED, "cpp", "leak", "`shown.push_back(…)` keeps each of them (guess): remove"),
     "two lines of one function": (TWO_LINES, "cpp", "leak", "`images.push_back(…)` keeps each of them (guess): remove"),
     "a class that one line constructs": (ONE_LINE, "cpp", "capacity", "`frames.push_back(…)` keeps each of them (guess): if"),
     "vector": (KEPT_IN_VECTOR, "cpp", "leak", "`snapshots.emplace_back(…)` keeps each of them (guess): remove those"),
