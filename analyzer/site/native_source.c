@@ -237,7 +237,7 @@ bool site_returns_memory(struct run *run, const char *file, int line)
     const char *first = lines.lines[0];
     const struct name out = find_out_argument(first), name = out.length ? out : find_new_name(first);
     if (find_keeper_of(&lines, name, &n, &more) && n) return false;
-    if (returns_name(first, lines.n > 1 ? lines.lines[1] : NULL, NULL)) return true;
+    if (!strstr(first, "cuda") && returns_name(first, lines.n > 1 ? lines.lines[1] : NULL, NULL)) return true;
     const size_t within = name.length && source_indent(first) ? lines.n : 0; /* else a function of one line */
     for (size_t i = 1; i < within && source_indent(lines.lines[i]) >= source_indent(first); i++)
         if (returns_name(lines.lines[i], i + 1 < lines.n ? lines.lines[i + 1] : NULL, &name)) return true;

@@ -520,13 +520,13 @@ static void count_native_callers(struct caller_counts *c, struct run *run, uint3
 }
 
 /* A wrapper reaches CUDA at fewer lines than call it; one that is named as an allocator may have one line and one
- * caller. A function that does the program's work has several allocations, or is called from one function only. */
+ * caller. A function that does the program's work has several allocations, or is called from one function only and does
+ * not return the memory. */
 static bool is_native_wrapper(const struct native_function *f)
 {
-    if (f->named || (f->returns && !f->recursive))
-        return f->calling_lines > f->lines || (f->lines == 1 && f->calling_lines == 1);
+    if (f->named) return f->calling_lines > f->lines || (f->lines == 1 && f->calling_lines == 1);
     return f->calling_lines > f->lines && !f->recursive &&
-           (f->several_callers || (f->lines == 1 && f->calling_lines >= HELPER_CALLERS));
+           (f->returns || f->several_callers || (f->lines == 1 && f->calling_lines >= HELPER_CALLERS));
 }
 
 /* A function that only wrappers call is a part of them. */
