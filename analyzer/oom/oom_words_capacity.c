@@ -151,10 +151,13 @@ void oom_explain_oversized(struct oom_words *w)
                              oom_place_text(w, w->f->stack)));
         return;
     }
+    const bool known = w->f->stack != RUN_NONE, tensors = w->f->layer == RUN_SERIES_TENSOR;
+    const bool native = !tensors && known && !run_process_at(w->b->run, w->v->process)->python_version;
     advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
-                    TEXT(w, "check the shape%s%s: an accidental broadcast or outer product causes such sizes",
-                         w->f->stack != RUN_NONE ? " at " : "",
-                         w->f->stack != RUN_NONE ? oom_place_text(w, w->f->stack) : ""));
+                    TEXT(w, "check the %s%s%s: %s causes such sizes", native ? "size" : "shape", known ? " at " : "",
+                         known ? oom_place_text(w, w->f->stack) : "",
+                         native ? "a wrong dimension, or one that is multiplied twice,"
+                                : "an accidental broadcast or outer product"));
     const char *shape = oom_shape_advice(w, w->f->stack, w->f->requested);
     advise_in_words(w, OOM_EFFORT_TRAINING, RUN_UNKNOWN,
                     shape ? TEXT(w, "if the size is right: %s", shape)

@@ -167,6 +167,7 @@ static struct name find_new_name(const char *line)
     const char *end = equal ? equal : line + strcspn(line, "({;");
     if (out) {
         out += *out == '&';
+        out += strncmp(out, "mut ", 4) == 0 ? 4 : 0; /* Rust's "&mut p" */
         for (end = out; is_name(*end);) end++;
     } else {
         end = left_end(line, end);
@@ -203,6 +204,44 @@ static const char *find_keeper_of(const struct run_source *lines, struct name na
         name.here = false;
     }
     return call;
+}
+
+static size_t source_indent(const char *line)
+{
+    return strspn(line, " \t");
+}
+
+/* "return p, nil", "Some(Buffer(p))" and "Texture { ptr }" at a function's end, "0 => Ok(Slice { ptr })": of `name`, or
+ * of any call if there is none. */
+static bool returns_name(const char *line, const char *next, const struct name *name)
+{
+    static const char keyword[] = "return";
+    const char *p = line + source_indent(line), *end = p, *after;
+    while (*end && strncmp(end, "//", 2) != 0 && strncmp(end, "/*", 2) != 0)
+        end = (after = skip_text(end)) != end ? after : end + 1;
+    while (end > p && isspace((unsigned char)end[-1])) end--;
+    const bool returns = strncmp(p, keyword, sizeof keyword - 1) == 0 && !is_name(p[sizeof keyword - 1]);
+    const bool last =
+        next && next[source_indent(next)] == '}' && end > p && end[-1] != ';' && end[-1] != '{' && *p != '}';
+    if (!returns && !last && !strstr(p, "=> Ok(") && !strstr(p, "=> Some(")) return false;
+    return name ? find_word(p, end, name->text, name->length) != NULL : memchr(p, '(', (size_t)(end - p)) != NULL;
+}
+
+bool site_returns_memory(struct run *run, const char *file, int line)
+{
+    enum { NEXT = 8 };
+    struct run_source lines;
+    const char *more;
+    size_t n;
+    if (!file || !line || !run_source_lines(run, file, line, 0, NEXT, &lines) || !lines.n) return false;
+    const char *first = lines.lines[0];
+    const struct name out = find_out_argument(first), name = out.length ? out : find_new_name(first);
+    if (find_keeper_of(&lines, name, &n, &more) && n) return false;
+    if (!strstr(first, "cuda") && returns_name(first, lines.n > 1 ? lines.lines[1] : NULL, NULL)) return true;
+    const size_t within = name.length && source_indent(first) ? lines.n : 0; /* else a function of one line */
+    for (size_t i = 1; i < within && source_indent(lines.lines[i]) >= source_indent(first); i++)
+        if (returns_name(lines.lines[i], i + 1 < lines.n ? lines.lines[i + 1] : NULL, &name)) return true;
+    return false;
 }
 
 static const char *keeper_near(struct site_builder *b, const char *file, int line)

@@ -11,6 +11,10 @@ const char *site_native_growth_advice(struct site_builder *b, const struct resul
  * called its function, which returned the memory. NULL: none is known. In the arena. */
 const char *site_native_keeper(struct site_builder *b, const struct result_site *site);
 
+/* Does the function return, by its source text, the memory that its line allocated or got from a call, and keep none of
+ * it? Then its callers decide how long the memory lives. */
+bool site_returns_memory(struct run *run, const char *file, int line);
+
 /* An advice about PyTorch in the words of the process's language: in a process without Python "torch::NoGradGuard" in
  * place of "torch.no_grad()". In the arena, or `text` itself. */
 const char *site_cpp_words(struct site_builder *b, uint32_t process, const char *text);

@@ -1,4 +1,5 @@
 #include "analyzer/site/site.h"
+#include "analyzer/site/native_source.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -439,12 +440,12 @@ struct result_site site_of(struct run *run, uint32_t stack, const struct map *he
 
 struct native_function {
     uint64_t key;
-    unsigned lines;         /* of its own that reach CUDA */
-    unsigned calling_lines; /* of others that call it */
-    uint32_t first_caller;  /* index of the function */
-    bool several_callers;   /* functions */
-    bool recursive;         /* it calls a function that calls it */
-    bool named, helper;
+    unsigned lines;              /* of its own that reach CUDA */
+    unsigned calling_lines;      /* of others that call it */
+    uint32_t first_caller;       /* index of the function */
+    bool several_callers;        /* functions */
+    bool recursive;              /* it calls a function that calls it */
+    bool named, returns, helper; /* returns: the memory */
 };
 
 struct native_call {
@@ -530,20 +531,24 @@ static bool is_new(struct map *seen, uint64_t key)
     return new;
 }
 
-static uint32_t native_function_index(struct caller_counts *c, const struct run_frame *f)
+static uint32_t native_function_index(struct caller_counts *c, struct run *run, const struct run_frame *f)
 {
     const uint64_t key = site_function_key(f->function, f->file);
     const uint32_t i =
         MAP_INDEX_IN(&c->native, key, c->functions, (struct native_function){.key = key, .first_caller = RUN_NONE});
     const uint64_t line = f->line ? (uint64_t)f->line : f->offset;
-    if (!c->functions[i].lines) c->functions[i].named = is_named_as_allocator(f->function);
+    if (!c->functions[i].lines) {
+        c->functions[i].named = is_named_as_allocator(f->function);
+        c->functions[i].returns = site_returns_memory(run, f->file, f->line);
+    }
     c->functions[i].lines += is_new(&c->lines, map_hash(key ^ line));
     return i;
 }
 
-static void count_native_caller(struct caller_counts *c, const struct run_frame *f, const struct run_frame *by)
+static void count_native_caller(struct caller_counts *c, struct run *run, const struct run_frame *f,
+                                const struct run_frame *by)
 {
-    const uint32_t function = native_function_index(c, f), caller = native_function_index(c, by);
+    const uint32_t function = native_function_index(c, run, f), caller = native_function_index(c, run, by);
     const uint64_t line = by->line ? (uint64_t)by->line : by->offset;
     struct native_function *n = &c->functions[function];
     if (!is_new(&c->callers, map_hash(n->key ^ line) ^ (uintptr_t)by->file)) return;
@@ -565,17 +570,18 @@ static void count_native_callers(struct caller_counts *c, struct run *run, uint3
     for (; f && o.stack == stack; f = by) {
         by = next_own(&o);
         if (by && f->function && by->function && (f->function != by->function || f->file != by->file))
-            count_native_caller(c, f, by);
+            count_native_caller(c, run, f, by);
     }
 }
 
 /* A wrapper reaches CUDA at fewer lines than call it; one that is named as an allocator may have one line and one
- * caller. A function that does the program's work has several allocations, or is called from one function only. */
+ * caller. A function that does the program's work has several allocations, or is called from one function only and does
+ * not return the memory. */
 static bool is_native_wrapper(const struct native_function *f)
 {
     if (f->named) return f->calling_lines > f->lines || (f->lines == 1 && f->calling_lines == 1);
     return f->calling_lines > f->lines && !f->recursive &&
-           (f->several_callers || (f->lines == 1 && f->calling_lines >= HELPER_CALLERS));
+           (f->returns || f->several_callers || (f->lines == 1 && f->calling_lines >= HELPER_CALLERS));
 }
 
 /* A function that only wrappers call is a part of them. */

@@ -263,7 +263,25 @@ static void render() {
 }
 int main() { for (int i = 0; i < 4000; i++) render(); }
 """
+RETURNED = """
+#include <vector>
+struct Texture { void *memory; };
+static Texture upload(size_t n) { // a class of the program, by no name of an allocator
+    void *p;
+    if (cudaMalloc(&p, n)) exit(3); // WRAPPER
+    return {p};
+}
+static std::vector<Texture> shown;
+static void render() {
+    Texture scratch = upload(1 << 20);
+    auto texture = upload(4 << 20); // LEAK
+    cudaFree(scratch.memory);
+    shown.push_back(texture);
+}
+int main() { for (int i = 0; i < 4000; i++) render(); }
+"""
 FAILING = {
+    "a function that returns the memory": (RETURNED, "cpp", "leak", "`shown.push_back(…)` keeps each of them (guess): remove"),
     "two lines of one function": (TWO_LINES, "cpp", "leak", "`images.push_back(…)` keeps each of them (guess): remove"),
     "a class that one line constructs": (ONE_LINE, "cpp", "capacity", "`frames.push_back(…)` keeps each of them (guess): if"),
     "vector": (KEPT_IN_VECTOR, "cpp", "leak", "`snapshots.emplace_back(…)` keeps each of them (guess): remove those"),
@@ -274,7 +292,7 @@ FAILING = {
     "map by key": (KEYED, "cpp", "leak", "`plans[key] = …` keeps each of them (guess)"),
     "stored functions": (CALLBACK, "cpp", "leak", "free each block after its last use"),
     "stored numbers": (NOT_STORED, "cpp", "leak", "free each block after its last use"),
-    "one request": (ONE_REQUEST, "cpp", "oversized_request", "check the shape at"),
+    "one request": (ONE_REQUEST, "cpp", "oversized_request", "check the size at"),
 }
 
 
