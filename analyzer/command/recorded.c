@@ -25,7 +25,7 @@
 #include "schema/store.h"
 
 /* Whether the database holds a process of the run. */
-static bool of_run(const char *path, const char *run_id)
+static bool holds_run(const char *path, const char *run_id)
 {
     sqlite3 *db = NULL;
     sqlite3_stmt *q = NULL;
@@ -41,6 +41,18 @@ static bool of_run(const char *path, const char *run_id)
     sqlite3_finalize(q);
     sqlite3_close(db);
     return is;
+}
+
+/* The same; a process that ended without completing its recording may have left even the row of the process in the spool
+ * or in the log. */
+static bool is_of_run(const char *path, const char *run_id)
+{
+    uint32_t pid;
+    char error[400];
+
+    if (holds_run(path, run_id)) return true;
+    (void)gs_recover(path, &pid, error, sizeof error); /* the report says what is missing */
+    return holds_run(path, run_id);
 }
 
 static int by_length_then_name(const void *a, const void *b)
@@ -65,7 +77,7 @@ static struct input_files find_recorded(const struct command_recorded *r)
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
         /* One second of tolerance: the kernel stamps files with a coarser clock. */
         if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_mtime + 1 >= r->started && input_is_recording(path) &&
-            of_run(path, r->run_id))
+            is_of_run(path, r->run_id))
             *ARENA_PUSH(l.list, l.n, l.cap) = arena_copy(path);
     }
     if (d) closedir(d);
