@@ -91,11 +91,8 @@ static void add_notebook_cell(struct run *run, const char *text, const char *not
     const size_t length = strlen(shown), size = 2 * length + 16; /* a mask can be longer than a secret */
     char *masked = arena_alloc(&run->arena, size);
     if (joins_lines(text)) return;
-    ARENA_APPEND(run->cells, .hash = hash_cell(text, strlen(text)),
-                 .text = masked,
-                 .length = gs_mask_source(masked, size, shown, length),
-                 .notebook = notebook,
-                 .number = number,
+    ARENA_APPEND(run->cells, .hash = hash_cell(text, strlen(text)), .text = masked,
+                 .length = gs_mask_source(masked, size, shown, length), .notebook = notebook, .number = number,
                  .count = count);
 }
 
