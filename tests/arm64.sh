@@ -47,7 +47,7 @@ fetch_python() { # SUITE VERSION: another Debian's Python, with the C library th
     local apt=(apt-get -qq -o "Dir::State::lists=$to/apt/lists" -o Dir::State::status=/dev/null -o "Dir::Cache=$to/apt"
         -o "Dir::Etc::sourcelist=$to/apt/sources.list" -o Dir::Etc::sourceparts=- -o APT::Architecture=arm64 -o APT::Architectures=arm64)
     "${apt[@]}" update || return
-    (cd "$to/packages" && "${apt[@]}" download libc6 libgcc-s1 zlib1g libexpat1 "python$version-minimal" "libpython$version-minimal" "libpython$version-stdlib" \
+    (cd "$to/packages" && "${apt[@]}" download libc6 libgcc-s1 zlib1g libexpat1 libzstd1 "python$version-minimal" "libpython$version-minimal" "libpython$version-stdlib" \
         "$("${apt[@]}" -s install "libpython$version-stdlib" | sed -n 's/^Inst \(libffi[0-9]*\) .*/\1/p')") || return
     for package in "$to"/packages/*.deb; do dpkg-deb --fsys-tarfile "$package" | tar -x -C "$to" --keep-directory-symlink || return; done
     touch "$to/done"
@@ -175,7 +175,7 @@ part_python() {
     record "$scratch/killed.db" "$program${die}" >/dev/null 2>&1
     check "kill -9 loses nothing" query "$scratch/killed.db" '.peak[0].bytes == 95420416 and (.run.complete | not)'
     check "a native stack" native
-    for python in "bullseye 3.9" "sid 3.14"; do
+    for python in "bullseye 3.9" "sid 3.15"; do
         set -- $python
         [ -z "${SHORT:-}" ] || continue
         if ! fetch_python "$1" "$2" >"$scratch/apt.txt" 2>&1; then
