@@ -38,7 +38,7 @@ check() { # NAME COMMAND...
 }
 
 fetch_python() { # SUITE VERSION: another Debian's Python, with the C library that it needs
-    local to=$wheel/root-$1 suite=$1 version=$2
+    local to=$wheel/root-$2 suite=$1 version=$2
     [ -e "$to/done" ] && return
     rm -rf "$to"
     mkdir -p "$to"/apt/{lists,archives}/partial "$to/packages" "$to/usr/lib"
@@ -175,14 +175,14 @@ part_python() {
     record "$scratch/killed.db" "$program${die}" >/dev/null 2>&1
     check "kill -9 loses nothing" query "$scratch/killed.db" '.peak[0].bytes == 95420416 and (.run.complete | not)'
     check "a native stack" native
-    for python in "bullseye 3.9" "sid 3.15"; do
+    for python in "bullseye 3.9" "sid 3.14" "sid 3.15"; do
         set -- $python
         [ -z "${SHORT:-}" ] || continue
         if ! fetch_python "$1" "$2" >"$scratch/apt.txt" 2>&1; then
             echo "test-arm64: Python $2 for arm64 cannot be had here: $(tail -n 1 "$scratch/apt.txt")" >&2
             continue
         fi
-        check "Python $2" record "$scratch/$2.db" "$program" "$wheel/root-$1" "$2"
+        check "Python $2" record "$scratch/$2.db" "$program" "$wheel/root-$2" "$2"
         check "Python $2: its peak, by line" query "$scratch/$2.db" '.peak[0] | .bytes == 95420416 and .by_stack[0].frames[-1].line == 7'
     done
     [ -n "${SHORT:-}" ] || check "the analyzer" run "$wheel/gpuspy" report "$scratch/run.db"
