@@ -81,7 +81,7 @@ static bool words_agree(void)
     if (!python.runtime || memcmp(python.runtime, "xdebugpy", 8)) return false;
     const uint64_t *words = (const uint64_t *)python.runtime;
     const uint64_t *thread = words + at->words;
-    const uint64_t *frame = thread + 9;
+    const uint64_t *frame = thread + (at->minor < 15 ? 9 : 17);
     const uint64_t *code = frame + (at->minor == 13 ? 6 : 8);
     const struct {
         uint64_t recorded;

@@ -38,7 +38,7 @@ check() { # NAME COMMAND...
 }
 
 fetch_python() { # SUITE VERSION: another Debian's Python, with the C library that it needs
-    local to=$wheel/root-$1 suite=$1 version=$2
+    local to=$wheel/root-$2 suite=$1 version=$2
     [ -e "$to/done" ] && return
     rm -rf "$to"
     mkdir -p "$to"/apt/{lists,archives}/partial "$to/packages" "$to/usr/lib"
@@ -47,7 +47,7 @@ fetch_python() { # SUITE VERSION: another Debian's Python, with the C library th
     local apt=(apt-get -qq -o "Dir::State::lists=$to/apt/lists" -o Dir::State::status=/dev/null -o "Dir::Cache=$to/apt"
         -o "Dir::Etc::sourcelist=$to/apt/sources.list" -o Dir::Etc::sourceparts=- -o APT::Architecture=arm64 -o APT::Architectures=arm64)
     "${apt[@]}" update || return
-    (cd "$to/packages" && "${apt[@]}" download libc6 libgcc-s1 zlib1g libexpat1 "python$version-minimal" "libpython$version-minimal" "libpython$version-stdlib" \
+    (cd "$to/packages" && "${apt[@]}" download libc6 libgcc-s1 zlib1g libexpat1 libzstd1 "python$version-minimal" "libpython$version-minimal" "libpython$version-stdlib" \
         "$("${apt[@]}" -s install "libpython$version-stdlib" | sed -n 's/^Inst \(libffi[0-9]*\) .*/\1/p')") || return
     for package in "$to"/packages/*.deb; do dpkg-deb --fsys-tarfile "$package" | tar -x -C "$to" --keep-directory-symlink || return; done
     touch "$to/done"
@@ -58,7 +58,7 @@ fetch_python() { # SUITE VERSION: another Debian's Python, with the C library th
 declare -A unlike_case=([test_copies]=test_set_to_zero [test_libraries]=test_ctypes)
 simulator() { # NAME: all its cases pass but that one
     local text
-    text=$(RUNNER="$qemu -L $root" CMOCKA_MESSAGE_OUTPUT=TAP run -E LD_LIBRARY_PATH="$wheel/sim" "$wheel/tests/sim/$1" 2>&1)
+    text=$(RUNNER="$qemu -L $root" CMOCKA_MESSAGE_OUTPUT=TAP run -E EMULATED=1 -E LD_LIBRARY_PATH="$wheel/sim" "$wheel/tests/sim/$1" 2>&1)
     echo "$text"
     grep -q '^ok ' <<<"$text" && ! grep '^not ok ' <<<"$text" | grep -v '# SKIP' | grep -qvw "${unlike_case[$1]:-none}"
 }
@@ -175,14 +175,14 @@ part_python() {
     record "$scratch/killed.db" "$program${die}" >/dev/null 2>&1
     check "kill -9 loses nothing" query "$scratch/killed.db" '.peak[0].bytes == 95420416 and (.run.complete | not)'
     check "a native stack" native
-    for python in "bullseye 3.9" "sid 3.14"; do
+    for python in "bullseye 3.9" "sid 3.14" "sid 3.15"; do
         set -- $python
         [ -z "${SHORT:-}" ] || continue
         if ! fetch_python "$1" "$2" >"$scratch/apt.txt" 2>&1; then
             echo "test-arm64: Python $2 for arm64 cannot be had here: $(tail -n 1 "$scratch/apt.txt")" >&2
             continue
         fi
-        check "Python $2" record "$scratch/$2.db" "$program" "$wheel/root-$1" "$2"
+        check "Python $2" record "$scratch/$2.db" "$program" "$wheel/root-$2" "$2"
         check "Python $2: its peak, by line" query "$scratch/$2.db" '.peak[0] | .bytes == 95420416 and .by_stack[0].frames[-1].line == 7'
     done
     [ -n "${SHORT:-}" ] || check "the analyzer" run "$wheel/gpuspy" report "$scratch/run.db"
