@@ -80,7 +80,7 @@
     page.plural = (n, one, many) => page.count(n) + " " + (n === 1 ? one : many || one + "s");
     page.capital = word => word.charAt(0).toUpperCase() + word.slice(1);
     page.categoryName = word =>
-        (word && word[0] === "\0" ? page.clean(word.slice(1)) : (word || "unknown").replace(/_/g, " "));
+        (word && word[0] === "\0" ? page.clean(word.slice(1)) : (word || "unknown").replace(/_/g, " ").replace("kv ", "KV "));
     page.categoryColour = word =>
         (word && word[0] === "\0" ? page.chart.siteColour(word.slice(1)) : page.ink[word] || page.ink.unknown);
     /* What determines a colour: the category; if no category is known, the line, as in the chart. */
