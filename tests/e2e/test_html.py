@@ -268,6 +268,9 @@ def test_refusals(recording):
         assert not done.stdout
     done = recording.gpuspy("report", "--html", "run.db", "out.html")
     assert (done.returncode, done.stderr) == (2, "gpuspy: report: 'run.db' is a recording; type: gpuspy report --html out.html run.db\n")
+    for typo in "--opne", "-q":  # not the page's file
+        done = recording.gpuspy("report", "--html", typo, recording.database)
+        assert done.returncode == 2 and f"unknown option '{typo}'" in done.stderr, done.stderr
     assert recording.database.read_bytes() == before
     assert [p.name for p in recording.folder.iterdir()] == ["run.db"]
     broken = recording.folder / "broken.db"
