@@ -351,6 +351,12 @@ static bool is_option(const struct command *c, const char *word)
     return !*name || strcmp(name, "help") == 0 || option_row_of(c, name, strcspn(name, "="), 0);
 }
 
+/* Before a file that may be missing, a misspelt option is no file either. */
+static bool looks_like_option(const char *word)
+{
+    return word[0] == '-' && word[1];
+}
+
 /* Is the next word the only operand that is left? It names an existing file that does not end like `row->argument`
  * ("FILE.html"). */
 static bool is_last_operand(const struct line *l, const struct option_row *row)
@@ -394,7 +400,7 @@ static int store_option(struct line *l, const struct option_row *row, const char
         return 0;
     }
     if (!v.text && row->kind == OPTION_FILE_OR_ALONE &&
-        (l->at + 1 >= l->argc || is_option(l->command, l->argv[l->at + 1]) || is_last_operand(l, row))) {
+        (l->at + 1 >= l->argc || looks_like_option(l->argv[l->at + 1]) || is_last_operand(l, row))) {
         memcpy(v.to, &(const char *){OPTION_FILE_ALONE}, sizeof(const char *));
         return 0;
     }

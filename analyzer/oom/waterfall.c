@@ -251,9 +251,8 @@ static void list_tensor_lines(struct site_builder *b, struct result_oom_verdict 
         if (taken <= 0) continue;
         struct result_held_part *part = part_add(v, RESULT_HELD_TENSORS, taken);
         part->category = (enum result_category)most;
-        part->text = most == RESULT_CATEGORY_OPTIMIZER_STATE ? "optimizer state"
-                     : most == RESULT_CATEGORY_UNKNOWN       ? "tensors of unknown category"
-                                                             : result_category_word(part->category);
+        part->text =
+            most == RESULT_CATEGORY_UNKNOWN ? "tensors of unknown category" : result_category_text(part->category);
         for (size_t i = 0; i < c->lines_n; i++)
             if (c->lines[i].category == part->category)
                 add_stack_line(&lines, NULL, c->lines[i].stack, c->lines[i].bytes, c->lines[i].count);

@@ -44,7 +44,12 @@ int page_save_check(const struct page_target *t, bool card)
     if (stat(t->path, &out) != 0) return card && !is_picture(t->path) ? not_picture(t) : EXIT_YES;
     for (size_t i = 0; i < t->inputs_n && !which; i++)
         if (is_read(t->inputs[i], &out)) which = "the recording itself";
-    if (!which && input_is_recording(t->path)) which = "another recording";
+    if (!which && input_is_recording(t->path)) {
+        if (t->inputs_n == 1 && access(t->inputs[0], F_OK) != 0)
+            return complain_with(EXIT_USAGE, "%s: '%s' is a recording; type: gpuspy %s --%s %s %s", t->who, t->path,
+                                 t->who, t->option, t->inputs[0], t->path);
+        which = "another recording";
+    }
     if (!which) return card && !is_picture(t->path) ? not_picture(t) : EXIT_YES;
     return complain_with(EXIT_INPUT, "%s: '%s' is %s; give another name with --%s", t->who, t->path, which, t->option);
 }

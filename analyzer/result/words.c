@@ -40,7 +40,9 @@ WORDS_FUNCTION(result_category_word, enum result_category, RESULT_CATEGORIES, WO
 
 const char *result_category_text(enum result_category category)
 {
-    return category == RESULT_CATEGORY_OPTIMIZER_STATE ? "optimizer state" : result_category_word(category);
+    return category == RESULT_CATEGORY_OPTIMIZER_STATE ? "optimizer state"
+           : category == RESULT_CATEGORY_KV_CACHE      ? "KV cache"
+                                                       : result_category_word(category);
 }
 
 WORDS_FUNCTION(result_owner_kind_word, enum result_owner_kind, RESULT_OWNER_KINDS, WORDS_FIRST, words[0])

@@ -75,6 +75,12 @@ static bool is_listed_above(const struct result_report *r, const struct result_s
     return false;
 }
 
+/* Ranges that NVIDIA's libraries (CUB, NCCL) put around their own functions: `--only scopes` lists them, too. */
+static bool is_of_library(const struct result_scope *s)
+{
+    return s->domain && (!strcmp(s->domain, "CCCL") || !strcmp(s->domain, "NCCL"));
+}
+
 void view_scope_line(const struct draw_text *v, const struct result_report *r, enum run_series_layer layer, int device,
                      const char *command)
 {
@@ -85,6 +91,7 @@ void view_scope_line(const struct draw_text *v, const struct result_report *r, e
     EACH_IN (s, r->scopes) {
         char clean[256], name[256];
         if (s->peak_bytes <= 0 || s->layer != layer || (device >= 0 && s->device != device)) continue;
+        if (is_of_library(s)) continue;
         if (is_listed_above(r, s, layer, device) || all++ >= NAMED) continue;
         terminal_clean(clean, sizeof clean, s->name ? s->name : "(no name)", v->term.utf8);
         text_elide(name, sizeof name, clean, NAME_COLUMNS, v->term.utf8);

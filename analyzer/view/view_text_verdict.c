@@ -318,9 +318,9 @@ void view_text_verdict(const struct draw_text *v)
         char line[128];
         size_t retried = 0;
         for (size_t i = shown; i < r->ooms_n; i++) retried += r->ooms[i].outcome == RESULT_OUTCOME_RETRIED;
-        snprintf(line, sizeof line, "%zu more allocation%s failed%s: gpuspy report --json lists %s", others,
+        snprintf(line, sizeof line, "%zu more allocation%s failed%s: gpuspy report --%s lists %s", others,
                  others == 1 ? "" : "s", retried == others ? ", then succeeded on a retry" : "",
-                 others == 1 ? "it" : "them");
+                 retried == others ? "only retries" : "json", others == 1 ? "it" : "them");
         draw_styled(v, TERMINAL_DIM, line);
     }
 }

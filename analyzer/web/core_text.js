@@ -80,7 +80,7 @@
     page.plural = (n, one, many) => page.count(n) + " " + (n === 1 ? one : many || one + "s");
     page.capital = word => word.charAt(0).toUpperCase() + word.slice(1);
     page.categoryName = word =>
-        (word && word[0] === "\0" ? page.clean(word.slice(1)) : (word || "unknown").replace(/_/g, " "));
+        (word && word[0] === "\0" ? page.clean(word.slice(1)) : (word || "unknown").replace(/_/g, " ").replace("kv ", "KV "));
     page.categoryColour = word =>
         (word && word[0] === "\0" ? page.chart.siteColour(word.slice(1)) : page.ink[word] || page.ink.unknown);
     /* What determines a colour: the category; if no category is known, the line, as in the chart. */
@@ -123,12 +123,24 @@
             : page.isNative(frame)         ? !SOURCE.test(frame.file) || SYSTEM.test(frame.module || "")
                                            : LIBRARY.test(frame.file));
 
+    /* "void a::f<int>(float) const" → "a::f", as in the terminal. Names with operators, lambdas or brackets stay whole. */
+    page.shortFunction = function (name) {
+        if (!name || !name.includes("(") || /operator|lambda|decltype|[{[]|^<|\(\*/.test(name)) return name;
+        const own = "(anonymous namespace)", parts = name.split(own);
+        let depth = 0, out = "";
+        for (const c of parts.join("\0")) {
+            if (c === "(" && !depth) break;
+            depth += (c === "<") - (c === ">" && depth > 0);
+            if (!depth && c !== ">") out += c;
+        }
+        return out.trim().split(" ").pop().replace(/\0/g, own) || name;
+    };
     /* A site of the report as text: "train.py:12 in step". */
     page.siteText = function (site) {
         if (!site) return "no stack was recorded";
         const where = site.file ? page.base(site.file) + (site.line ? ":" + site.line : "") : "";
-        const what =
-            site.operation && site.operation !== "Engine" ? site.function + " → " + site.operation : site.function;
+        const called = page.isNative(site) ? page.shortFunction(site.function) : site.function;
+        const what = site.operation && site.operation !== "Engine" ? called + " → " + site.operation : called;
         return page.clean(where && what ? where + " in " + what : where || what || "unknown");
     };
     page.siteCopy = site => (site && site.file ? site.file + (site.line ? ":" + site.line : "") : page.siteText(site));

@@ -171,7 +171,7 @@
             const [node, within] = todo.pop();
             node.hit = Boolean(query) && Boolean(node.parent) &&
                 (node.name.toLowerCase().includes(query) ||
-                    page.categoryName(node.category).includes(query) && !node.list.length);
+                    page.categoryName(node.category).toLowerCase().includes(query) && !node.list.length);
             node.within = within;
             if (node.hit && !within) bytes += node.value;
             for (const child of node.list) todo.push([child, within || node.hit]);

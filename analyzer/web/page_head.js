@@ -202,10 +202,11 @@
         };
         const {tensor, device} = heaviest(), once = page.isMoment();
         const names = Array.from(
-            new Set(devices.map(d => (d.name || "GPU") + (d.total_bytes ? ", " + page.bytes(d.total_bytes) : ""))));
-        if (devices.some(d => d.name || d.total_bytes))
+            new Set(devices.map(d => (d.name || "unknown") + (d.total_bytes ? ", " + page.bytes(d.total_bytes) : ""))));
+        const gpus = page.clean((devices.length > 1 ? devices.length + " × " : "") + names.join("; "));
+        if (devices.some(d => d.name || d.total_bytes)) /* no vendor: the command needs the room */
             add(devices.length > 1 ? "GPUs" : "GPU",
-                (devices.length > 1 ? devices.length + " × " : "") + page.clean(names.join("; ")));
+                make("span", {title: gpus}, gpus.replace(/(^|[×;] )NVIDIA (GeForce )?(?=\S)/g, "$1")));
         if (tensor) add(once ? "Live in tensors" : "Tensor peak", page.bytes(tensor.bytes));
         const attached = run.processes.some(p => p.attached_after_s > 0);
         if (device) add(once ? "CUDA allocations" : attached ? "CUDA peak since attached" : "CUDA peak", page.bytes(device.bytes));

@@ -667,6 +667,24 @@ def test_facts_verdict_and_chart_are_on_one_screen(name, request, page):
     assert value <= command + 1 <= 1266 and view.js("return document.querySelector('#facts .facts').lastChild.lastChild.getBoundingClientRect().width") > 50
 
 
+def test_a_long_name_of_a_gpu_leaves_room_for_the_command(leak, page):
+    for name, shown in ("NVIDIA GeForce RTX 4090 (simulated)", "RTX 4090 (simulated), "), ("Quadro of a vendor with a very long name " * 3, "Quadro"):
+        run = leak.changed(shown[:4], ("UPDATE device SET name = ?", name), ("UPDATE process SET command = 'python train.py'",))
+        view = page(run.html(), width=1440, height=900)
+        assert view.texts("#facts dd")[0].startswith(shown)
+        edge, right, needs, has = view.js("""const f = document.querySelector('#facts .facts'), c = f.lastChild.lastChild;
+            return [f.getBoundingClientRect().right, c.getBoundingClientRect().right, c.scrollWidth, c.clientWidth]""")
+        assert right <= edge + 1 and needs <= has + 1, name
+
+
+def test_native_functions_have_no_parameters_beside_their_line(leak, page):
+    view = page(leak.page)
+    for function, shown in {"Simulation::step(std::vector<float, std::allocator<float> >&)": "Simulation::step",
+                            "void fill<std::vector<int> >(int) const": "fill", "(anonymous namespace)::load(char const*)": "(anonymous namespace)::load",
+                            "A::operator()(int) const": "A::operator()(int) const", "main": "main"}.items():
+        assert view.js("return gpuspyPage.siteText({file: '/x/sim.cpp', line: 26, function: arguments[0], kind: 'native'})", function) == "sim.cpp:26 in " + shown
+
+
 @pytest.mark.parametrize("width", [390, 1280, 1440])
 def test_without_a_warning_the_verdict_comes_first_too(leak, page, width):
     """As on a real GPU with a complete recording: a page without notes above the facts."""

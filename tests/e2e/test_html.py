@@ -266,6 +266,11 @@ def test_refusals(recording):
         done = recording.gpuspy("report", *arguments, recording.database)
         assert done.returncode == code and reported in done.stderr and done.stderr.count("\n") == 1, done.stderr
         assert not done.stdout
+    done = recording.gpuspy("report", "--html", "run.db", "out.html")
+    assert (done.returncode, done.stderr) == (2, "gpuspy: report: 'run.db' is a recording; type: gpuspy report --html out.html run.db\n")
+    for typo in "--opne", "-q":  # not the page's file
+        done = recording.gpuspy("report", "--html", typo, recording.database)
+        assert done.returncode == 2 and f"unknown option '{typo}'" in done.stderr, done.stderr
     assert recording.database.read_bytes() == before
     assert [p.name for p in recording.folder.iterdir()] == ["run.db"]
     broken = recording.folder / "broken.db"

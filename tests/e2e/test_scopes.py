@@ -108,6 +108,21 @@ def test_no_line_without_ranges_or_memory(recording):
     assert json.loads(recording.gpuspy("tree", "--json", recording.database).stdout)["scopes"] == []
 
 
+def test_the_line_has_no_ranges_of_nvidias_libraries(recording):
+    """CUB and NCCL mark their own functions; the list has them."""
+    with Rows(recording.database) as rows:
+        rows.device()
+        rows.block(1, MIB, None, rows.stack("/home/me/train.py:9 step"))
+        add_range(rows, "cub::DeviceScan::InclusiveSum", 0.5, 2, domain="CCCL")
+        add_range(rows, "ncclAllReduce", 0.5, 2, domain="NCCL")
+        add_range(rows, "load", 0.5, 2)
+        write_ranges(rows)
+    for command in "tree", "report":
+        assert "Peaks of NVTX ranges: load 1.00 MiB; gpuspy" in recording.gpuspy(command, recording.database).stdout
+    listed = recording.gpuspy("report", "--only", "scopes", recording.database).stdout
+    assert all(name in listed for name in ("cub::DeviceScan::InclusiveSum", "ncclAllReduce", "load")), listed
+
+
 @pytest.mark.parametrize("command", ["tree", "flame", "table", "leaks", "report"])
 def test_the_line_of_long_and_hostile_names(recording, command):
     with Rows(recording.database) as rows:

@@ -2,6 +2,7 @@
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -53,6 +54,24 @@ def test_however_the_library_is_requested(tmp_path, loader, library):
     assert name == "NVIDIA H100 80GB HBM3 (simulated)"
     assert 79 << 30 < total < 80 << 30
     assert recording.sql("SELECT bytes FROM allocations WHERE layer = 'device'") == [(1 << 20,)]
+
+
+# What setproctitle, which vLLM calls, does to the strings of the environment that the process started with.
+RENAMED = """import ctypes
+cuda, libc = ctypes.CDLL("libcudart.so.13"), ctypes.CDLL(None)
+assert cuda.cudaRuntimeGetVersion(ctypes.byref(ctypes.c_int())) == 0 and cuda.cudaGetDeviceCount(ctypes.byref(ctypes.c_int())) == 0
+libc.getenv.restype = ctypes.c_void_p
+at = libc.getenv(b"SIMCUDA_NAME")
+ctypes.memset(at, 0, len(ctypes.string_at(at)))
+assert cuda.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(1 << 20)) == 0
+"""
+
+
+@sanitized
+def test_a_process_that_overwrites_its_environment_keeps_the_name_of_the_gpu(tmp_path):
+    done = simulate(tmp_path, "--simulate", "24GiB", "--", sys.executable, "-c", RENAMED)
+    assert done.returncode == 0, done.stderr
+    assert Recording(tmp_path).sql("SELECT name FROM device") == [("24.00 GiB GPU (simulated)",)]
 
 
 @sanitized
