@@ -131,6 +131,8 @@ void site_read_handlers(struct site_search *s);
  * a library calls; statements that store an attribute that the call path has set. */
 void site_find_hooks(struct site_search *s, uint32_t stack);
 void site_find_callbacks(struct site_search *s, uint32_t stack);
+/* Removes statements that store in a list which the file empties later (self.rewards = []), if others remain. */
+void site_drop_renewed(struct site_search *s);
 void site_find_attribute_stores(struct site_search *s, uint32_t stack);
 /* keep(x), self.log(x): finds which of its arguments a function of the program stores. */
 void site_read_calls(struct site_search *s, size_t i, unsigned depth);
