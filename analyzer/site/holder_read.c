@@ -747,7 +747,7 @@ bool site_is_view(struct site_search *s, size_t i, const char *value)
     const bool indexed =
         *open == '[' && open > value && strchr(open, ',') && (strchr(open, ':') || strstr(open, "..."));
     const bool called = i == s->at && s->returned_view && *open == '(' && open == value + site_name_length(value);
-    return indexed || called || site_names_has(&s->views, value);
+    return indexed || called || site_names_has(&s->views, value) || site_is_item(s, i, value);
 }
 
 /* The class of an object that the file makes by `name = Class(…)`; "" none. */
