@@ -171,7 +171,7 @@ static bool is_emptied_outside(struct site_search *s, const struct site_code *co
 }
 
 /* self.rewards, self.values = [], [] */
-static bool empties(struct site_search *s, const char *code, const char *attribute)
+static bool makes_empty(struct site_search *s, const char *code, const char *attribute)
 {
     static const char *const none[] = {"[]", "{}", "()", "list()", "dict()", "set()", "deque()"};
     struct site_assignment a;
@@ -211,7 +211,7 @@ void site_drop_renewed(struct site_search *s)
         const struct site_code *code = &s->found.list[c].code;
         const char *into = s->found.list[c].into;
         for (size_t i = 0; into && strchr(into, '.') && i < code->n && !renewed[c] && s->budget-- > 0; i++)
-            renewed[c] = empties(s, code->list[i].code, text_last_part(into)) && is_called_later(s->scratch, code, i);
+            renewed[c] = makes_empty(s, code->list[i].code, text_last_part(into)) && is_called_later(s->scratch, code, i);
         those += renewed[c];
     }
     for (size_t c = 0; those < s->found.n && c < s->found.n; c++)

@@ -108,10 +108,9 @@ bool site_is_constructor(const char *function);
 bool site_value_holds(struct site_search *s, size_t i, const char *value);
 /* The values of a tuple, list or dictionary; otherwise the text itself. */
 const char *site_values_of(struct site_search *s, const char *text);
-/* Is the value, at statement i, a slice of the memory: h[:, 0], or what a function returned so? */
+/* Is the value, at statement i, a part of the memory: h[:, 0], a row that a loop reads, or what a function returned so?
+ */
 bool site_is_view(struct site_search *s, size_t i, const char *value);
-/* Is it a part of the only tensor that each pass leaves, which a loop over its parts stores? */
-bool site_is_item(struct site_search *s, size_t i, const char *value);
 /* x + f(y): is the name no more than one term of a sum? */
 bool site_only_adds(const char *value, const char *name);
 /* Does an earlier statement of the function make the value by a concatenation with what the name refers to? */

@@ -114,41 +114,6 @@ static bool is_accumulation(struct site_search *s, const struct site_assignment 
             (strstr(a->value, " + ") && (first || (sums && site_holds(a->value, &self, true)))));
 }
 
-/* Does no more than one block of each step remain of all that grows? */
-static bool is_one_block_per_step(const struct site_search *s)
-{
-    const uint32_t line = run_stack_python(s->b->run, s->stack);
-    uint64_t count = 0, steps = 0;
-    EACH_IN (g, s->b->report->growth) {
-        count += g->count;
-        if (run_stack_python(s->b->run, g->stack.number) == line && g->by_steps) steps = g->steps;
-    }
-    return steps && count <= steps + steps / 4;
-}
-
-/* for k, row in enumerate(out): index[k] = row, or out[k] there: of each pass one block remains, so what an inner loop
- * stores are parts of it. The values of a dictionary may be whole. */
-bool site_is_item(struct site_search *s, size_t i, const char *value)
-{
-    const size_t n = site_name_length(value), around = site_common_loop(s, s->at, i);
-    const char *end = n && value[n] == '[' ? site_closing(value + n) : "";
-    if (!n || around == s->code.n || !is_one_block_per_step(s)) return false;
-    for (size_t k = site_common_loop(s, i, i); k != around && k < s->code.n; k = site_common_loop(s, k, k)) {
-        struct site_assignment a;
-        struct site_names made = {.n = 0};
-        if (!site_binding_of(s->scratch, &s->code.list[k], &a)) continue;
-        site_targets_of(s->scratch, a.targets, &made, NULL);
-        const bool mapping = strstr(a.value, ".items()") || strstr(a.value, ".values()");
-        if (*end && !end[1] && value[n + 1] != '"') { /* out[k], row[0] */
-            const char *index = arena_printf(s->scratch, "%.*s", (int)(end - value - (long)n - 1), value + n + 1);
-            if (!mapping && (site_names_has(&made, index) || site_names_has(&made, site_base_name(s->scratch, value))))
-                return true;
-        }
-        if (!value[n] && !mapping && site_names_has(&made, value) && site_holds(a.value, &s->names, false)) return true;
-    }
-    return false;
-}
-
 static void mark_views(struct site_search *s, size_t i, const char *value, size_t before)
 {
     const bool view = s->found.n > before && site_is_view(s, i, value);
