@@ -211,7 +211,8 @@ void site_drop_renewed(struct site_search *s)
         const struct site_code *code = &s->found.list[c].code;
         const char *into = s->found.list[c].into;
         for (size_t i = 0; into && strchr(into, '.') && i < code->n && !renewed[c] && s->budget-- > 0; i++)
-            renewed[c] = makes_empty(s, code->list[i].code, text_last_part(into)) && is_called_later(s->scratch, code, i);
+            renewed[c] =
+                makes_empty(s, code->list[i].code, text_last_part(into)) && is_called_later(s->scratch, code, i);
         those += renewed[c];
     }
     for (size_t c = 0; those < s->found.n && c < s->found.n; c++)
