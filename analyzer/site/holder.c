@@ -734,6 +734,7 @@ static size_t find_holders(struct site_builder *b, uint32_t stack, bool graph, b
     if (!s->found.n && s->given_away.n == 1) s->found = s->given_away;
     keep_those(&s->found, is_strong);
     keep_those(&s->found, is_lasting);
+    site_drop_renewed(s);
     if (pending) keep_those(&s->found, is_carried);
     const size_t n = list_holders(s, holders);
     arena_free(&scratch);

@@ -170,6 +170,56 @@ static bool is_emptied_outside(struct site_search *s, const struct site_code *co
     return false;
 }
 
+/* self.rewards, self.values = [], [] */
+static bool makes_empty(struct site_search *s, const char *code, const char *attribute)
+{
+    static const char *const none[] = {"[]", "{}", "()", "list()", "dict()", "set()", "deque()"};
+    struct site_assignment a;
+    struct site_names made = {.n = 0};
+    if (!site_assignment_of(s->scratch, code, &a)) return false;
+    site_targets_of(s->scratch, a.targets, &made, NULL);
+    for (size_t k = 0; k < made.n; k++) {
+        const char *part = site_part_of(s->scratch, a.value, k), *value = *part ? part : a.value;
+        if (strchr(made.list[k], '.') && strcmp(text_last_part(made.list[k]), attribute) == 0)
+            return TEXT_IS_ONE_OF(value, none);
+    }
+    return false;
+}
+
+/* Does the file call the function that contains statement i, other than from a constructor? */
+static bool is_called_later(struct arena *scratch, const struct site_code *code, size_t i)
+{
+    size_t def = i;
+    while (def < code->n && !site_is_function(&code->list[def])) def = site_code_parent(code, def);
+    const char *name = def < code->n ? strstr(code->list[def].code, "def ") : NULL;
+    if (!name || strncmp(name, "def __init__(", 13) == 0) return !name;
+    const char *call = arena_printf(scratch, ".%.*s(", (int)site_name_length(name + 4), name + 4);
+    for (size_t k = 0; k < code->n; k++) {
+        const size_t in = site_code_parent(code, k);
+        const bool constructs = in < code->n && strncmp(code->list[in].code, "def __init__(", 13) == 0;
+        if (strstr(code->list[k].code, call) && !constructs) return true;
+    }
+    return false;
+}
+
+void site_drop_renewed(struct site_search *s)
+{
+    bool renewed[SITE_FOUND_MAX] = {false};
+    size_t those = 0, n = 0;
+    if (s->found.n > SITE_FOUND_MAX) return;
+    for (size_t c = 0; c < s->found.n; c++) {
+        const struct site_code *code = &s->found.list[c].code;
+        const char *into = s->found.list[c].into;
+        for (size_t i = 0; into && strchr(into, '.') && i < code->n && !renewed[c] && s->budget-- > 0; i++)
+            renewed[c] =
+                makes_empty(s, code->list[i].code, text_last_part(into)) && is_called_later(s->scratch, code, i);
+        those += renewed[c];
+    }
+    for (size_t c = 0; those < s->found.n && c < s->found.n; c++)
+        if (!renewed[c]) s->found.list[n++] = s->found.list[c];
+    s->found.n = n ? n : s->found.n;
+}
+
 /* Removes what the hooks of another file store if the program removes the hooks or empties the attribute. */
 static void drop_ended(struct site_search *s, size_t from, const struct site_files *own)
 {

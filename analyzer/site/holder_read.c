@@ -729,27 +729,6 @@ bool site_value_holds(struct site_search *s, size_t i, const char *value)
     return false;
 }
 
-bool site_is_view(struct site_search *s, size_t i, const char *value)
-{
-    static const char detach[] = ".detach()";
-    const char *parts = site_values_of(s, value), *part;
-    const bool several = parts != value || *site_part_of(s->scratch, value, 1);
-    for (size_t k = 0; several && k < SITE_NAMES && *(part = site_part_of(s->scratch, parts, k)); k++) {
-        const char *colon = *value == '{' ? strchr(part, ':') : NULL, *of = colon ? colon + 1 : part;
-        of += strspn(of, " *");
-        if (site_value_holds(s, i, of)) return site_is_view(s, i, of);
-    }
-    size_t n = strlen(value);
-    if (n >= sizeof detach && strcmp(value + n - (sizeof detach - 1), detach) == 0) n -= sizeof detach - 1;
-    value = arena_printf(s->scratch, "%.*s", (int)n, value);
-    const char *open = value;
-    while (*open && site_closing(open) != value + n - 1) open++;
-    const bool indexed =
-        *open == '[' && open > value && strchr(open, ',') && (strchr(open, ':') || strstr(open, "..."));
-    const bool called = i == s->at && s->returned_view && *open == '(' && open == value + site_name_length(value);
-    return indexed || called || site_names_has(&s->views, value);
-}
-
 /* The class of an object that the file makes by `name = Class(…)`; "" none. */
 const char *site_find_class_of(struct site_search *s, const char *name)
 {

@@ -108,7 +108,8 @@ bool site_is_constructor(const char *function);
 bool site_value_holds(struct site_search *s, size_t i, const char *value);
 /* The values of a tuple, list or dictionary; otherwise the text itself. */
 const char *site_values_of(struct site_search *s, const char *text);
-/* Is the value, at statement i, a slice of the memory: h[:, 0], or what a function returned so? */
+/* Is the value, at statement i, a part of the memory: h[:, 0], a row that a loop reads, or what a function returned so?
+ */
 bool site_is_view(struct site_search *s, size_t i, const char *value);
 /* x + f(y): is the name no more than one term of a sum? */
 bool site_only_adds(const char *value, const char *name);
@@ -131,6 +132,8 @@ void site_read_handlers(struct site_search *s);
  * a library calls; statements that store an attribute that the call path has set. */
 void site_find_hooks(struct site_search *s, uint32_t stack);
 void site_find_callbacks(struct site_search *s, uint32_t stack);
+/* Removes statements that store in a list which the file empties later (self.rewards = []), if others remain. */
+void site_drop_renewed(struct site_search *s);
 void site_find_attribute_stores(struct site_search *s, uint32_t stack);
 /* keep(x), self.log(x): finds which of its arguments a function of the program stores. */
 void site_read_calls(struct site_search *s, size_t i, unsigned depth);

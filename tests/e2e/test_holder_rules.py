@@ -97,3 +97,29 @@ def test_the_advice_about_contexts_of_autograd(recording, name):
     report = recording.report()
     assert report["oom"][0]["holders"], report["oom"][0]
     assert ("save_for_backward" in str(report["oom"][0]["advice"])) == advised
+
+
+AGENT = ("class Agent:\n    def __init__(self):\n        self.a, self.b = [], []\n    def act(self):\n        out = Tensor()\n        self.a.append(out)\n"
+         "        self.b.append(out)\n    def update(self):\n        RESET\nagent = Agent()\nfor step in range(1000):\n    agent.act()\n    AFTER\n")
+A, B = "self.a.append(out)", "self.b.append(out)"
+RENEWED = {
+    "one": ("self.b = []", "agent.update()", {A}),
+    "tuple": ("self.c, self.b = 0, []", "agent.update()", {A}),
+    "list()": ("self.b = list()", "agent.update()", {A}),
+    "from outside": ("pass", "agent.a = []", {B}),
+    "both": ("self.a, self.b = [], []", "agent.update()", {A, B}),
+    "never called": ("self.b = []", "pass", {A, B}),
+    "not emptied": ("self.b = self.b", "agent.update()", {A, B}),
+    "part": ("self.b = self.b[1:]", "agent.update()", {A, B}),
+    "another name": ("self.bb = []", "agent.update()", {A, B}),
+    "local": ("b = []", "agent.update()", {A, B}),
+}
+
+
+@pytest.mark.parametrize("name", RENEWED)
+def test_the_list_that_is_not_emptied_is_named(recording, name):
+    reset, after, expected = RENEWED[name]
+    # a reference that gpuspy cannot see makes it a leak, whichever list is emptied
+    report = run(recording, KEEP + AGENT.replace("RESET", reset).replace("AFTER", after)
+                 .replace("out = Tensor()", "out = Tensor(); keep(out)"))
+    assert {h["text"] for oom in report["oom"] for h in oom["holders"]} == expected

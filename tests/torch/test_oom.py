@@ -199,3 +199,33 @@ def test_the_steps_to_a_full_gpu_count_all_that_grows(record, tmp_path):
         assert abs(150 + more - steps["n"]) <= .05 * more, (text, steps["n"])
     _, after_a_peak = texts("150", "700")
     assert len(after_a_peak) == 2 and "more steps" not in str(after_a_peak)
+
+
+ROWS = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 4096)).cuda()
+index, n = {}, 8
+with torch.no_grad():
+    for step in range(400):
+        out = net(torch.rand(256 * n, 64, device="cuda"))
+"""
+ITEMS = {
+    "rows": ("for k, row in enumerate(out):\n    index[step, k] = row[0]", True),
+    "whole rows": ("for k, row in zip(range(n), out):\n    index[step, k] = row", True),
+    "by index": ("for k in range(n):\n    index[step, k] = out[k]", True),
+    "with its number": ("for k in range(n):\n    index[step, k] = (k, out[k].detach())", True),
+    "parts made anew": ("for k in range(n):\n    index[step, k] = out[k::n] * 2", False),
+    "list of tensors": ("for k, row in enumerate([out[k::n] + 1 for k in range(n)]):\n    index[step, k] = row", False),
+    "levels": ("for k, row in enumerate((out, out + 1)):\n    index[step, k] = row", False),
+    "dictionary": ("for k, row in {'a': out}.items():\n    index[step, k] = row", False),
+    "whole": ("for k in range(n):\n    index[step, k] = out", False),
+    "member of a tuple": ("out = (out, step)\nindex[step] = out[0]", False),
+}
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_a_row_keeps_the_whole_tensor(record, tmp_path, name):
+    body, expected = ITEMS[name]
+    (tmp_path / "rows.py").write_text(ROWS + "".join(f"        {line}\n" for line in body.split("\n")))
+    oom = record(tmp_path / "rows.py", SIMCUDA_MEMORY="1GiB", SIMCUDA_CONTEXT="100MiB").report()["oom"][0]
+    assert oom["cause"] == "leak" and ("a slice keeps the whole" in oom["advice"][0]) == expected, oom["advice"]
