@@ -27,6 +27,20 @@ static void record_state(struct gs_thread *t, uint8_t kind, int device, uint64_t
     gs_record_end(t, r);
 }
 
+/* What was recorded last; once in each session, because each has its own recording. */
+struct latest {
+    _Atomic int64_t value;
+    _Atomic uint32_t session;
+};
+
+static void record_if_changed(struct latest *l, struct gs_thread *t, uint8_t kind, int device, int64_t value)
+{
+    if (value == GET(l->value) && t->session == GET(l->session)) return;
+    SET(l->value, value);
+    SET(l->session, t->session);
+    record_state(t, kind, device, 0, value);
+}
+
 /* --- the cap ---------------------------------------------------------------------------------- */
 
 /* The member total_allocated_memory (the report's total of reserved bytes) and what follows it: up to 2.9 the cap, 0
@@ -34,9 +48,9 @@ static void record_state(struct gs_thread *t, uint8_t kind, int device, uint64_t
 static struct cap {
     _Atomic uintptr_t total, at; /* addresses; 0 not found */
     _Atomic uint32_t tries;
-    _Atomic int64_t last; /* recorded; -1 nothing yet */
+    struct latest latest;
     _Atomic bool optional;
-} caps[DEVICES] = {[0 ... DEVICES - 1] = {.last = -1}};
+} caps[DEVICES];
 
 /* Six printable bytes, read as a number, exceed the memory of any device. */
 static bool is_setting_name(const char *text)
@@ -96,31 +110,31 @@ void gs_allocator_read_cap(struct gs_thread *t, int device, int64_t reserved)
     }
     const bool set = !GET(c->optional) || (load_word(at + sizeof(int64_t)) & 0xff) == 1;
     const int64_t bytes = set ? load_word(at) : 0;
-    if (bytes == GET(c->last)) return;
-    SET(c->last, bytes);
-    record_state(t, GS_ALLOCATOR_CAP, device, 0, bytes);
+    record_if_changed(&c->latest, t, GS_ALLOCATOR_CAP, device, bytes);
 }
 
 /* --- emptied caches --------------------------------------------------------------------------- */
 
-/* Follows DeviceStats.requested_bytes from PyTorch 2.3 to 2.15. */
+/* Follows DeviceStats.requested_bytes from PyTorch 2.3 to 2.15. In older versions a function's address is in the place
+ * of `taken`. Each may be 0: the program may reset the statistics. */
 struct counters {
     int64_t retries, ooms, oversize[8], synced, taken, given_back;
 };
 static struct syncs {
-    _Atomic int64_t last; /* recorded; -1 nothing yet */
-    _Atomic bool checked, wrong;
-} syncs[DEVICES] = {[0 ... DEVICES - 1] = {.last = -1}};
+    struct latest latest;
+    _Atomic uintptr_t at; /* where the counters were checked last */
+    _Atomic bool wrong;
+} syncs[DEVICES];
 
 static __attribute__((noinline, cold)) bool are_counters(uintptr_t end)
 {
-    const int64_t most = (int64_t)1 << 40;
+    const int64_t most = (int64_t)1 << 36;
     const int saved = errno;
     struct counters c;
     const bool known = gs_peek(end, &c, sizeof c) == sizeof c;
     errno = saved;
-    return known && c.synced >= 0 && c.synced < most && c.taken > 0 && c.taken < most && c.given_back >= 0 &&
-           c.given_back <= c.taken;
+    return known && c.synced >= 0 && c.synced < most && c.taken >= 0 && c.taken < most && c.given_back >= 0 &&
+           c.given_back < most;
 }
 
 void gs_allocator_read_syncs(struct gs_thread *t, int device)
@@ -128,15 +142,13 @@ void gs_allocator_read_syncs(struct gs_thread *t, int device)
     const uintptr_t end = t ? gs_requested_end(device) : 0;
     if (!end) return;
     struct syncs *s = &syncs[device];
-    if (!GET(s->checked)) {
+    if (end != GET(s->at) || !gs_requested_is_proven(device)) {
         SET(s->wrong, !are_counters(end));
-        SET(s->checked, true);
+        SET(s->at, end);
     }
     if (GET(s->wrong)) return;
     const int64_t now = load_word(end + offsetof(struct counters, synced));
-    if (now == GET(s->last)) return;
-    SET(s->last, now);
-    record_state(t, GS_ALLOCATOR_SYNCED, device, 0, now);
+    record_if_changed(&s->latest, t, GS_ALLOCATOR_SYNCED, device, now);
 }
 
 /* --- private pools ---------------------------------------------------------------------------- */

@@ -179,3 +179,8 @@ uintptr_t gs_requested_end(int device)
     const bool known = device >= 0 && device < DEVICES && GET(devices[device].stats);
     return known ? GET(devices[device].more) + sizeof(struct more_stats) : 0;
 }
+
+bool gs_requested_is_proven(int device)
+{
+    return GET(devices[device].confirmed) > CONFIRMATIONS;
+}

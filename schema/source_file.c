@@ -94,8 +94,8 @@ bool gs_source_is_cell(const char *file)
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         char before[32];
         snprintf(before, sizeof before, "%.*s", (int)strcspn(patterns[i], "#"), patterns[i]);
-        const char *at = strstr(file, before);
-        if (at && is_pattern(at, patterns[i])) return true;
+        for (const char *at = file; (at = strstr(at, before)) != NULL; at++)
+            if (is_pattern(at, patterns[i])) return true;
     }
     return false;
 }
@@ -185,6 +185,7 @@ static bool is_source(const char *file, const char *text, size_t length)
 {
     const char *dot = strrchr(file, '.');
     if (gs_source_is_native(file) || (dot && (!strcmp(dot, ".py") || !strcmp(dot, ".pyw")))) return true;
+    if (*file == '/' && gs_source_is_cell(file)) return true; /* Databricks' have no ending */
     const char *end = memchr(text, '\n', length);
     const size_t first = end ? (size_t)(end - text) : length;
     return first > 2 && !memcmp(text, "#!", 2) && memmem(text, first, "python", 6);

@@ -260,15 +260,10 @@ static bool add_pool_memory(struct load *l, sqlite3_stmt *st)
 
 static bool add_allocator_fact(struct load *l, sqlite3_stmt *st)
 {
-    struct run *run = l->run;
-    const struct run_allocator_fact f = {.process = read_process_number(l, st),
-                                         .device = read_device_column(st, 1),
-                                         .time_ns = read_positive(st, 2),
-                                         .kind = (uint8_t)(sqlite3_column_int(st, 3) & 0xff),
-                                         .address = (uint64_t)sqlite3_column_int64(st, 4),
-                                         .value = sqlite3_column_int64(st, 5)};
-    if (f.process != RUN_NONE && f.device >= 0 && f.time_ns >= 0 && f.value >= -1) *ARENA_ADD(run->allocator_facts) = f;
-    return run->allocator_facts_n < SMALL_TABLE_MAX / 4;
+    return ADD_ROW(allocator_facts, f, f.process != RUN_NONE && f.device >= 0 && f.time_ns >= 0 && f.value >= -1,
+                   .process = read_process_number(l, st), .device = read_device_column(st, 1),
+                   .time_ns = read_positive(st, 2), .kind = (uint8_t)(sqlite3_column_int(st, 3) & 0xff),
+                   .address = (uint64_t)sqlite3_column_int64(st, 4), .value = sqlite3_column_int64(st, 5));
 }
 
 static bool add_counted(struct load *l, sqlite3_stmt *st)

@@ -393,6 +393,16 @@ def test_cells_of_other_kernels(recording, form, unknown):
     assert "(code cell 2 of job.ipynb, read from disk)" in recording.gpuspy("report", recording.database).stdout
 
 
+def test_a_cell_in_a_file_without_ending(recording):
+    """Databricks: the kernel's file has the text."""
+    name = recording.folder / f".ipykernel/9/command-17-{cell_name(LEAK)}"
+    name.parent.mkdir(parents=True)
+    name.write_text(LEAK)
+    recording.python(f"\nexec(compile({LEAK!r}, {str(name)!r}, 'exec'), globals())", SIMCUDA_MEMORY="512MiB", check=False)
+    assert recording.sql(f"select left_out, bytes > 0 from source where file = '{name}'") == [(None, 1)]
+    assert any(row["marked"] for row in recording.report()["oom"][0]["source"])
+
+
 @pytest.mark.parametrize("below", ["", "\n\n"])
 def test_a_cell_of_a_script(recording, below):
     """Editors run the code below a line "# %%" in a kernel."""

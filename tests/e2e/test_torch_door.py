@@ -84,3 +84,12 @@ def test_frees_that_wait_for_events(recording, streams):
     assert [own(*r[2:]) for r in rows] == [True, True, False]
     state = [a for a in recording.report()["allocator"] if a["device"] == 0 and a["moment"] == "end"]
     assert [(s["allocated_bytes"], s["pending_bytes"], s["active_bytes"]) for s in state] == [(512, 512, 1024)]
+
+
+def test_statistics_that_are_unmapped_after_a_report_are_not_read(recording, reporter):
+    """Until they have counted along, they may be a copy that the program frees."""
+    program = recording.folder / "short_lived"
+    subprocess.run(["gcc", "-std=gnu11", "-O0", "-I", str(ROOT), "-o", program, ROOT / "fixtures/c10/short_lived.c",
+                    recording.folder / "libc10.so", f"-L{BUILD / 'sim'}", "-lcudart", f"-Wl,-rpath,{recording.folder}"], check=True)
+    assert recording.run(program).stdout.endswith("end\n")
+    assert recording.sql("select bytes, free_ns is null from allocations where layer = 'tensor'") == [(1 << 20, 0)]

@@ -1,5 +1,6 @@
 """A training loop that gpuspy attaches to. For each line of input, so many steps, or fill: until memory runs out, or
-history: record the allocator's history; then what PyTorch counted."""
+cap: reserve at most half of the memory, and reset the statistics, or empty: empty the cache, then a step, or history:
+record the allocator's history; then what PyTorch counted."""
 import json
 import sys
 import threading
@@ -46,6 +47,12 @@ work(3)
 for line in sys.stdin:
     if line == "fill\n":
         fill()
+    elif line == "cap\n":
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        torch.cuda.reset_accumulated_memory_stats()
+    elif line == "empty\n":
+        torch.cuda.empty_cache()
+        work(1)
     elif line == "history\n":
         torch.cuda.memory._record_memory_history()
     else:

@@ -92,6 +92,24 @@ def test_an_out_of_memory_counts_them(tmp_path):
     assert oom["evidence"]["live_bytes"] == own, oom["waterfall"]
 
 
+def test_each_recording_has_the_state_of_the_allocator(tmp_path):
+    """Also a second one, in which the cap does not change, and after the program has reset the statistics."""
+    training = Training(tmp_path)
+    training.steps(2)
+    training.steps("cap")
+    for name in "first.db", "second.db":
+        training.gpuspy("attach", "--db", name)
+        training.steps(2)
+        training.steps("empty")
+        training.gpuspy("detach")
+        facts = sql(tmp_path / name, "SELECT k.word, value FROM allocator_fact f JOIN allocator_fact_kind k ON k.id = f.kind ORDER BY f.id")
+        total, = sql(tmp_path / name, "SELECT total_bytes FROM device")[0]
+        assert [value for word, value in facts if word == "cap"] == [total // 2], facts
+        waits = [value for word, value in facts if word == "synced"]
+        assert len(waits) == 2 and waits[1] == waits[0] + 1, facts
+    training.end()
+
+
 def test_a_list_with_the_history_is_not_requested(tmp_path):
     """PyTorch would look up the stacks of up to millions of events in the program's main thread."""
     training = Training(tmp_path)

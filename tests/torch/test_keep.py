@@ -140,3 +140,21 @@ def test_a_replay_can_begin_at_any_moment(once, tmp_path, program):
         assert answer["replay"]["exact"], (part, answer["replay"])
         (ours,) = answer["whatif"]
         assert not ours["exact"] and "begins in the middle of the run" in "".join(ours["doubts"])
+
+
+def test_facts_about_segments_that_others_have_replaced_are_removed(once, tmp_path):
+    """A loop that empties the cache: each new segment has a fact, and each time the cache was emptied another."""
+    script = tmp_path / "empties.py"
+    script.write_text("""import torch
+kept = torch.empty(1 << 20, device="cuda")
+for i in range(600_000):
+    torch.empty(1 << 18, device="cuda")
+    if i < 5_000:
+        torch.cuda.empty_cache()
+""")
+    kept = once("empties", script, GPUSPY_KEEP="32MiB")
+    assert kept.report()["run"]["processes"][0]["kept_from_s"] > 0
+    with sqlite3.connect(kept.database) as db:
+        facts = dict(db.execute("SELECT k.word, count(*) FROM allocator_fact f JOIN allocator_fact_kind k ON k.id = f.kind GROUP BY 1"))
+        assert db.execute("SELECT max(value) FROM allocator_fact WHERE kind = 3").fetchone()[0] == 5000
+    assert facts["pool"] <= 10 and facts["synced"] == 1, facts

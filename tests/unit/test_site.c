@@ -626,6 +626,7 @@ static void test_cells_of_notebooks(void **state)
                                         "/tmp/xpython_42/1599083861.py",
                                         "/root/.ipykernel/991/command-1723439101937605-4150301398",
                                         "/home/u/.ipykernel/42/command--1-789.py",
+                                        "/scratch/ipykernel_tmp/ipykernel_42/789.py",
                                         "<command-3468532906296225>"};
     static const char *const files[] = {"cell model.py",
                                         "cell 3.py",
