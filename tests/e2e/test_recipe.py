@@ -1211,3 +1211,10 @@ def test_numbers_whose_product_is_too_large_are_refused(tmp_path, command):
     (tmp_path / "run.sh").write_text(command + "\n")
     done = gpuspy(tmp_path, "--config", "run.sh")
     assert done.returncode == 2 and done.stderr.startswith("gpuspy: estimate: --"), (done.returncode, done.stderr)
+
+
+def test_configurations_that_name_each_other_are_read_once(tmp_path):
+    (tmp_path / "a.yaml").write_text("base_model: gpt2\ndatasets: []\nmicro_batch_size: 2\nconfig_file: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("sequence_len: 512\nconfig_file: a.yaml\n")
+    _, read = read_as(tmp_path, "--config", "a.yaml")
+    assert {"--batch=2", "--seq=512"} <= set(read["options"])
