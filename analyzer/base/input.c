@@ -136,7 +136,9 @@ static bool is_sibling_name(const char *name, const char *stem)
 static bool is_later_sibling_name(const char *name, const char *stem)
 {
     char first[INPUT_NAME];
-    const size_t n = strlen(stem), digits = name[n] == '.' ? strspn(name + n + 1, "0123456789") : 0;
+    const size_t n = strlen(stem);
+    const bool begins = strncmp(name, stem, n) == 0 && name[n] == '.';
+    const size_t digits = begins ? strspn(name + n + 1, "0123456789") : 0;
     if (!digits || name[n + 1 + digits] != '-') return is_sibling_name(name, stem);
     snprintf(first, sizeof first, "%.*s.%s", (int)n, name, name + n + 2 + digits);
     return is_sibling_name(first, stem);

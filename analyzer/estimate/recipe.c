@@ -376,12 +376,12 @@ static void note_preference(struct estimate_recipe *r, const struct estimate_rec
 /* The number of all GPUs; 0: not stated. */
 static int64_t recipe_gpus(const struct estimate_recipe_values *s)
 {
-    const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
+    const int64_t divided = count_product(count_product(s->tp, s->pp), s->cp);
 
     if (s->gpus > 0) return s->gpus;
     if (s->devices > 0 && s->devices < 1 << 20 && s->nodes < 1 << 20) { /* a template's one node can be too few */
         const int64_t n = s->devices * count_or_one(s->nodes);
-        return divided < 1 << 20 && n % divided == 0 && n >= count_or_one(s->ep) * count_or_one(s->pp) ? n : 0;
+        return divided < 1 << 20 && n % divided == 0 && n >= count_product(s->ep, s->pp) ? n : 0;
     }
     if (s->shards > 1 && s->shards < 1 << 20 && divided < 1 << 20 && s->replicas < 1 << 20)
         return s->shards * divided * count_or_one(s->replicas);
@@ -404,7 +404,7 @@ static void put_batches(struct estimate_recipe *r, const struct estimate_recipe_
     }
     if (passes <= 0 && s->global_batch > 0 && batch > 0 && data_parallel > 0)
         passes = s->global_batch / batch / data_parallel;
-    const int64_t at_least = count_or_one(batch) * count_or_one(recipe_gpus(s));
+    const int64_t at_least = count_product(batch, recipe_gpus(s));
     if (is_written_for(r, "ms-swift on TRL") && passes <= 0) /* a step has 16 samples */
         passes = at_least < 16 ? (16 + at_least - 1) / at_least : 1;
     if (has_pairs(r, s) && batch < INT64_MAX / 2) batch = count_or_one(batch) * 2;
@@ -431,7 +431,7 @@ static void put_some_layers(struct estimate_recipe *r, const struct estimate_rec
 {
     if (s->remade <= 0) return;
     if (is_recipe_word(s->remaking, "block"))
-        estimate_recipe_add(r, "--checkpointed-layers=%" PRId64, s->remade * count_or_one(recipe_chunks(s)));
+        estimate_recipe_add(r, "--checkpointed-layers=%" PRId64, count_product(s->remade, recipe_chunks(s)));
     else if (s->remade > 1)
         estimate_recipe_leave_out(r, "recompute_num_layers=%" PRId64 ": the input of each layer is counted", s->remade);
 }
@@ -619,7 +619,7 @@ static void settle_recipe(struct estimate_recipe *r, const struct estimate_recip
 {
     const char *adapter = recipe_adapter_of(s);
     const int64_t gpus = recipe_gpus(s);
-    const int64_t divided = count_or_one(s->tp) * count_or_one(s->pp) * count_or_one(s->cp);
+    const int64_t divided = count_product(count_product(s->tp, s->pp), s->cp);
 
     const bool answers = is_inference(s);
     if (!model_given) put_model(r, s, adapter != NULL, answers);

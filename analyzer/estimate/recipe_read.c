@@ -16,7 +16,7 @@
 #include <strings.h>
 #include <yaml.h>
 
-enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128, VALUES_MAX = 4000 };
+enum { BYTES_MAX = 1 << 20, DEPTH_MAX = 64, ANCHORS_MAX = 256, NAME = 128, VALUES_MAX = 4000, FILES_DEPTH = 4 };
 
 static bool is_word_of(const char *text, const char *const *words, size_t n)
 {
@@ -652,9 +652,11 @@ static void follow_references(json_t *root, json_t *section, unsigned *left)
     }
 }
 
+static json_t *load_named_recipe(const char *from, const char *name, unsigned depth);
+
 /* The file that a script names ("accelerate launch --config_file FILE", "llamafactory-cli train FILE") adds what the
  * script does not state. The name of a missing one may state a stage of ZeRO. */
-static void add_named_file(json_t *root, const char *path)
+static void add_named_file(json_t *root, const char *path, unsigned depth)
 {
     const char *key =
         is_configuration_named(recipe_text_of(json_object_get(root, "config_file"))) ? "config_file" : "config";
@@ -662,7 +664,7 @@ static void add_named_file(json_t *root, const char *path)
     const char *name = json_string_value(file);
 
     if (!is_configuration_named(name)) return;
-    json_t *named = estimate_recipe_load_named(path, name);
+    json_t *named = load_named_recipe(path, name, depth);
     if (json_is_object(named))
         json_object_update_missing(root, named);
     else if (estimate_recipe_stage_named(name) >= 0 && !json_object_get(root, "deepspeed"))
@@ -688,7 +690,8 @@ static json_t *read_notebook(char *code)
     return read_arguments(code);
 }
 
-json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
+/* `depth`: how many files name the next one, until this one: two can name each other. */
+static json_t *load_recipe(const char *path, unsigned depth, char *why, size_t why_size)
 {
     size_t n;
     char *text = read_recipe_text(path, &n, why, why_size);
@@ -723,7 +726,7 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     } else
         root = read_yaml(text, n, why, why_size);
     follow_references(root, root, &left);
-    if (json_is_object(root)) add_named_file(root, path);
+    if (json_is_object(root) && depth < FILES_DEPTH) add_named_file(root, path, depth + 1);
     if (json_is_object(root)) estimate_recipe_fill_verl(root, verl);
     if (json_is_object(root) && !estimate_recipe_tool(root) && !keep_served_model(root)) lift_arguments(root);
     if (root && !json_is_object(root)) {
@@ -736,16 +739,26 @@ json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
     return root;
 }
 
-json_t *estimate_recipe_load_named(const char *from, const char *name)
+static json_t *load_named_recipe(const char *from, const char *name, unsigned depth)
 {
     char folder[PATH_MAX], path[2 * PATH_MAX], why[200];
-    json_t *root = *name == '/' ? estimate_recipe_load(name, why, sizeof why) : NULL;
+    json_t *root = *name == '/' ? load_recipe(name, depth, why, sizeof why) : NULL;
 
     if (!realpath(from, folder)) return root;
     for (char *slash; !root && *name != '/' && (slash = strrchr(folder, '/'));) {
         *slash = 0;
         snprintf(path, sizeof path, "%s/%s", folder, name);
-        root = estimate_recipe_load(path, why, sizeof why);
+        root = load_recipe(path, depth, why, sizeof why);
     }
     return root;
+}
+
+json_t *estimate_recipe_load(const char *path, char *why, size_t why_size)
+{
+    return load_recipe(path, 0, why, why_size);
+}
+
+json_t *estimate_recipe_load_named(const char *from, const char *name)
+{
+    return load_named_recipe(from, name, 0);
 }

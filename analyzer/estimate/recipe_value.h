@@ -66,6 +66,13 @@ static inline int64_t count_or_one(int64_t n)
     return n > 1 ? n : 1;
 }
 
+/* The product of two counts, each at least 1; INT64_MAX if it is larger. */
+static inline int64_t count_product(int64_t a, int64_t b)
+{
+    int64_t n;
+    return __builtin_mul_overflow(count_or_one(a), count_or_one(b), &n) ? INT64_MAX : n;
+}
+
 /* "section.*" matches any key of a section. */
 static inline bool recipe_pattern_matches(const char *pattern, const char *path)
 {

@@ -37,10 +37,9 @@ static void fill_actor(json_t *out, json_t *actor, const json_t *all)
     const int64_t length = verl_count(all, "data.max_prompt_length") + verl_count(all, "data.max_response_length"),
                   tokens = verl_count(actor, "actor.ppo_max_token_len_per_gpu"),
                   prompts = verl_count(actor, "actor.ppo_mini_batch_size"),
-                  parts = count_or_one(verl_count(actor, "actor.ulysses_sequence_parallel_size")) *
-                          count_or_one(verl_count(actor, "actor.megatron.context_parallel_size")),
-                  gpus = count_or_one(verl_count(all, "trainer.n_gpus_per_node")) *
-                         count_or_one(verl_count(all, "trainer.nnodes")),
+                  parts = count_product(verl_count(actor, "actor.ulysses_sequence_parallel_size"),
+                                        verl_count(actor, "actor.megatron.context_parallel_size")),
+                  gpus = count_product(verl_count(all, "trainer.n_gpus_per_node"), verl_count(all, "trainer.nnodes")),
                   of_all = verl_count(actor, "actor.ppo_micro_batch_size");
     const bool by_tokens = says_yes(verl_value(actor, "actor.use_dynamic_bsz")) && tokens > 0;
     json_t *listed[] = {verl_value(actor, "actor.use_kl_loss"), verl_value(actor, "rollout.gpu_memory_utilization"),
@@ -50,16 +49,16 @@ static void fill_actor(json_t *out, json_t *actor, const json_t *all)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (listed[i]) json_object_set(out, names[i], listed[i]);
     if (of_all > 0 && !verl_value(actor, "actor.ppo_micro_batch_size_per_gpu"))
-        json_object_set_new(out, "micro_batch_size", json_integer(count_or_one(of_all * parts / gpus)));
+        json_object_set_new(out, "micro_batch_size", json_integer(count_or_one(count_product(of_all, parts) / gpus)));
     if (length > 0) json_object_set_new(out, "max_length", json_integer(length));
     if (by_tokens) { /* as many samples as have so many tokens */
         json_object_del(json_object_get(actor, "actor"), "ppo_micro_batch_size_per_gpu");
         json_object_set_new(out, "micro_batch_size", json_integer(1));
-        json_object_set_new(out, "max_length", json_integer(tokens * parts));
+        json_object_set_new(out, "max_length", json_integer(count_product(tokens, parts)));
         json_object_set_new(out, "packing", json_true());
     } else if (prompts > 0)
         json_object_set_new(out, "global_batch_size",
-                            json_integer(prompts * count_or_one(verl_count(actor, "rollout.n"))));
+                            json_integer(count_product(prompts, verl_count(actor, "rollout.n"))));
 }
 
 void estimate_recipe_fill_verl(json_t *root, bool script)

@@ -31,9 +31,10 @@ const char *oom_notebook_session(const struct run *run, uint32_t stack)
 const char *oom_notebook_prompt(const struct run *run, const struct run_process *p, uint32_t stack)
 {
     if (p->exit_status == 0 && run_stack_is_in(run, stack, "/bdb.py", "run")) return "the debugger";
+    if (p->exit_status > 0) return NULL;
+    const char *session = oom_notebook_session(run, stack);
     const bool typed = p->command && strstr(p->command, " -i"); /* otherwise <stdin> can be a script */
-    const bool is = p->exit_status <= 0 && (p->kernel || typed || oom_notebook_cell(run, stack));
-    return is ? oom_notebook_session(run, stack) ?: "IPython" : NULL;
+    return p->kernel ? session ?: "IPython" : typed || oom_notebook_cell(run, stack) ? session : NULL;
 }
 
 static const struct oom_notebook_display *display_of(const struct oom_notebook_displays *d, const char *file)

@@ -1,11 +1,12 @@
 /* A cell of a notebook that runs again while the memory of its earlier run is live: variables keep it until they get
  * new values, and IPython keeps the variables of functions that an exception ended. Nothing marks where a run of a cell
- * begins, so the call paths show it. The statement that requests has allocated before, although no loop is around it
- * and it makes the same call only once; or the function that the cell's statement calls is defined in another cell than
- * the one of that name that allocated. Models are oom_trials.c's. */
+ * begins, so the call paths show it. The statement that requests has allocated before, although no loop is around it,
+ * no library calls it, and it makes the same call only once; or the function that the cell's statement calls is defined
+ * in another cell than the one of that name that allocated. Models are oom_trials.c's. */
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/sort.h"
+#include "analyzer/base/text.h"
 #include "analyzer/oom/oom_layout.h"
 #include "analyzer/oom/oom_notebook.h"
 #include "analyzer/oom/oom_words.h"
@@ -15,19 +16,36 @@
 enum { DEPTH = 16 };
 struct way { /* the program's lines of a call path, the innermost first, if that one itself allocates */
     const struct run_frame *list[DEPTH];
+    bool by_library[DEPTH]; /* it calls the one before it through a library, which may have a loop */
     size_t n;
 };
+
+/* Code of PyTorch's that calls a function of the program once. */
+static bool calls_once(const struct run_frame *f)
+{
+    static const char *const names[] = {"_call_impl", "_wrapped_call_impl", "decorate_context"};
+    return f->function && f->file && strstr(f->file, "/torch/") && TEXT_IS_ONE_OF(text_last_part(f->function), names);
+}
+
+static bool is_cell_statement(const struct run_frame *f)
+{
+    return f->function && (strcmp(f->function, "<module>") == 0 || strncmp(f->function, "<cell line", 10) == 0);
+}
 
 static struct way way_of(const struct run *run, uint32_t stack)
 {
     struct way w = {0};
-    bool inner = true;
+    bool inner = true, by_library = false;
     for (const struct run_frame *f; (f = run_stack_frame(run, stack)) != NULL; stack = run_stack_parent(run, stack)) {
         if (f->kind != GS_FRAME_PYTHON) continue;
         const bool own = !site_is_library(f);
         if ((inner && !own) || w.n == DEPTH) return (struct way){0};
         inner = false;
-        if (own) w.list[w.n++] = f;
+        by_library = by_library || !(own || calls_once(f));
+        if (!own) continue;
+        w.by_library[w.n] = by_library;
+        w.list[w.n++] = f;
+        by_library = false;
     }
     /* what is above the cell runs it */
     while (w.n && !gs_source_is_cell(w.list[w.n - 1]->file)) w.n--;
@@ -39,6 +57,13 @@ static bool is_same_way(const struct way *a, const struct way *b)
     return a->n == b->n && memcmp(a->list, b->list, a->n * sizeof *a->list) == 0;
 }
 
+/* A method that is called without its name: net(x), Model(). Before Python 3.11 its class is unknown. */
+static bool is_unnamed_method(const char *function)
+{
+    static const char *const names[] = {"__init__", "__call__", "forward"};
+    return TEXT_IS_ONE_OF(function, names);
+}
+
 /* From the same statement of a cell through functions of the same names, one of which is defined in another cell. */
 static bool is_redefined(const struct way *a, const struct way *b)
 {
@@ -47,6 +72,7 @@ static bool is_redefined(const struct way *a, const struct way *b)
     for (size_t i = 0; i + 1 < a->n; i++) {
         const struct run_frame *x = a->list[i], *y = b->list[i];
         if (!x->function || !y->function || strcmp(x->function, y->function) != 0) return false;
+        if (x->file != y->file && is_unnamed_method(x->function)) return false;
         other = other || (x->file != y->file && gs_source_is_cell(x->file) && gs_source_is_cell(y->file));
     }
     return other;
@@ -78,18 +104,30 @@ static bool has_operators(const char *code)
     return false;
 }
 
+/* reduce(load, rows) and list(rows) do not name what they call, and call it for each item. */
+static bool names_call(struct arena *arena, const char *code, const struct run_frame *called)
+{
+    const char *name = called->function ? text_last_part(called->function) : "";
+    if (is_unnamed_method(name)) return true;
+    const char *call = arena_printf(arena, "%s(", name), *at = strstr(code, call);
+    return at && (at == code || !site_is_name_character(at[-1]));
+}
+
 static bool is_run_once(struct site_builder *b, const struct way *w)
 {
+    if (!w->n || !is_cell_statement(w->list[w->n - 1])) return false;
     for (size_t i = 0; i < w->n; i++) {
         struct site_code code;
         size_t at;
+        if (i && w->by_library[i]) return false;
         if (!site_open_source(b, w->list[i], &code, &at) || calls_twice(code.list[at].code)) return false;
+        if (i && !names_call(b->arena, code.list[at].code, w->list[i - 1])) return false;
         if (i == 0 && has_operators(code.list[at].code)) return false;
         if (strstr(code.list[at].code, " for ") || strstr(code.list[at].code, "map(")) return false;
         for (size_t k = at; k < code.n && !site_code_begins(&code.list[k], "def"); k = site_code_parent(&code, k))
             if (site_code_begins(&code.list[k], "for") || site_code_begins(&code.list[k], "while")) return false;
     }
-    return w->n > 0;
+    return true;
 }
 
 void oom_find_rerun(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f)

@@ -144,7 +144,8 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
                "backward() follows)";
     if (!question_is_number(bytes) && !graph && w->v->holders_n && w->v->holders[0].keyed &&
         !strstr(w->v->holders[0].text, ".append("))
-        return "remove each entry after its last use (.pop(key)), limit their number, or store .detach().cpu() instead";
+        return "remove each entry after its last use (.pop(key)), limit their number, or store `.detach().cpu()` "
+               "instead";
     if (!question_is_number(bytes))
         return graph ? "store `.detach().cpu()` instead of the tensor (`.detach()` if the GPU needs it again)"
                      : "drop the reference after each step, or store `.detach().cpu()` instead";
@@ -526,7 +527,7 @@ void oom_advise_kept(struct oom_words *w)
         line_measure(f->holder, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
                      TEXT(w, "%s: %s are live, %s; %s", line, UNITS_PLURAL(most->count, "block", NULL),
                           site_kept_text(w->b->arena, line, holders, n),
-                          holders[0].instead ?: "let fewer wait there at once, or store .detach().cpu() instead")));
+                          holders[0].instead ?: "let fewer wait there at once, or store `.detach().cpu()` instead")));
 }
 
 /* The heaviest line may compute each pass's loss from the state that another line takes over. */

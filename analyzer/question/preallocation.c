@@ -232,7 +232,7 @@ static void describe_cache(struct question_preallocations *p, const struct holde
     }
 }
 
-/* ": 4.25 GiB stayed free"; "" if that is unknown. */
+/* "; 4.25 GiB of the GPU stayed free"; "" if that is unknown, or nothing did. */
 static const char *left_free(const struct question_preallocations *p, const struct result_peak *peak)
 {
     EACH_IN (m, p->b->report->memory)

@@ -67,8 +67,8 @@ static uint32_t read_stack_number(const struct load *l, sqlite3_stmt *st, int co
 /* Jupyter's, VS Code's, Kaggle's, Colab's and Databricks' kernels, xeus-python and Spyder's console. */
 static bool is_kernel(const char *command)
 {
-    static const char *const words[] = {"kernel_launcher", "-m ipykernel", "/xpython ", "xpython_launcher",
-                                        "spyder_kernels"};
+    static const char *const words[] = {"ipykernel_launcher", "colab_kernel_launcher", "-m ipykernel",
+                                        "/xpython ",          "xpython_launcher",      "-m spyder_kernels"};
     return command && ANY_OF(w, words, COUNT_OF(words), strstr(command, *w));
 }
 

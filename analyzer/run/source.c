@@ -119,7 +119,7 @@ static char *read_packed_member(int fd, const struct member *m)
     return text;
 }
 
-/* The same of one archive, and of the text what may be shown. */
+/* The text of a member of one archive, without secrets: see run_zip_source. */
 static char *read_archive(const char *path, const char *name, int64_t latest_ns, size_t *length)
 {
     const int fd = gs_source_open(path);

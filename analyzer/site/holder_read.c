@@ -564,7 +564,7 @@ static bool is_lasting_attribute(struct site_search *s, const char *into)
 }
 
 const char site_cache_advice[] =
-    "bound the cache (lru_cache(maxsize=N)), or cache copies on the host (.detach().cpu())";
+    "bound the cache (lru_cache(maxsize=N)), or cache copies on the host (`.detach().cpu()`)";
 
 /* optimizer.state[new] = …: its keys are the parameters. */
 static bool is_of_optimizer(const char *name)
@@ -617,7 +617,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                           : keyed && is_of_optimizer(name) ? state_advice
                                                           : bounded && !s->graph           ? deque_advice
                                                           : limited && !s->graph           ? bound_advice
-                                                          : cached                         ? site_cache_advice
+                                                          : cached && !s->graph            ? site_cache_advice
                                                           : strstr(code, ".append(")       ? latest_advice(s, i, name)
                                                                                            : NULL,
                                                .weak = weak || reset || is_emptied(s, name) ||

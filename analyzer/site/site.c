@@ -486,6 +486,13 @@ static bool has_last_word(const char *name, const char *word)
     return at[-1] == '_' || (isupper((unsigned char)*at) && islower((unsigned char)at[-1]));
 }
 
+static bool constructs_object(const char *function)
+{
+    char name[256];
+    text_function(name, sizeof name, function, sizeof name - 1, true);
+    return is_native_constructor(name) || strstr(name, "operator new");
+}
+
 /* Functions that return new memory, by their names: constructors, "operator new", "gpu_alloc", "make_device". */
 static bool is_named_as_allocator(const char *function)
 {
@@ -493,7 +500,7 @@ static bool is_named_as_allocator(const char *function)
                                         "empty", "with", "from",   "reserve"};
     char name[256];
     text_function(name, sizeof name, function, sizeof name - 1, true);
-    if (is_native_constructor(name) || strstr(name, "operator new")) return true;
+    if (constructs_object(function)) return true;
     const char *colon = strrchr(name, ':'), *last = colon ? colon + 1 : name, *dot = strrchr(last, '.');
     last = dot && dot[1] ? dot + 1 : last; /* "main.NewBuffer" of Go */
     return strcasestr(last, "alloc") ||
@@ -539,7 +546,7 @@ static uint32_t native_function_index(struct caller_counts *c, struct run *run, 
     const uint64_t line = f->line ? (uint64_t)f->line : f->offset;
     if (!c->functions[i].lines) {
         c->functions[i].named = is_named_as_allocator(f->function);
-        c->functions[i].returns = site_returns_memory(run, f->file, f->line);
+        c->functions[i].returns = constructs_object(f->function) || site_returns_memory(run, f->file, f->line);
     }
     c->functions[i].lines += is_new(&c->lines, map_hash(key ^ line));
     return i;
@@ -574,12 +581,12 @@ static void count_native_callers(struct caller_counts *c, struct run *run, uint3
     }
 }
 
-/* A wrapper reaches CUDA at fewer lines than call it; one that is named as an allocator may have one line and one
- * caller. A function that does the program's work has several allocations, or is called from one function only and does
- * not return the memory. */
+/* A wrapper reaches CUDA at fewer lines than call it; one that is named as an allocator, and returns the memory, may
+ * have one line and one caller. A function that does the program's work has several allocations, or is called from one
+ * function only and does not return the memory. */
 static bool is_native_wrapper(const struct native_function *f)
 {
-    if (f->named) return f->calling_lines > f->lines || (f->lines == 1 && f->calling_lines == 1);
+    if (f->named) return f->calling_lines > f->lines || (f->returns && f->lines == 1 && f->calling_lines == 1);
     return f->calling_lines > f->lines && !f->recursive &&
            (f->returns || f->several_callers || (f->lines == 1 && f->calling_lines >= HELPER_CALLERS));
 }

@@ -183,6 +183,23 @@ int main(void)
     return 0;
 }
 """
+ITS_LOOP = """
+struct world { void *grid; };
+static void run_with(struct world *world, int steps)
+{
+    for (int i = 0; i < steps; i++) {
+        if (cudaMalloc(&world->grid, 4 << 20)) /* LEAK */
+            exit(3);
+        cudaDeviceSynchronize();
+    }
+}
+int main(void)
+{
+    struct world world;
+    run_with(&world, 4000);
+    return 0;
+}
+"""
 KEYED = """
 #include <string>
 #include <unordered_map>
@@ -289,6 +306,7 @@ FAILING = {
     "early return": (EARLY_RETURN, "c", "leak", "free each block after its last use, also if a function returns early"),
     "wrappers of wrappers": (LAYERS, "cpp", "leak", "`this->tape.push_back(…)` keeps each of them (guess)"),
     "a worker with several allocations": (WORKER, "c", "leak", "free each block after its last use"),
+    "a name like an allocator's": (ITS_LOOP, "c", "leak", "free each block after its last use"),
     "map by key": (KEYED, "cpp", "leak", "`plans[key] = …` keeps each of them (guess)"),
     "stored functions": (CALLBACK, "cpp", "leak", "free each block after its last use"),
     "stored numbers": (NOT_STORED, "cpp", "leak", "free each block after its last use"),

@@ -1201,3 +1201,20 @@ def test_command_lines_as_they_are_pasted(tmp_path, name, text, tool, options):
     (tmp_path / name).write_text(text)
     _, read = read_as(tmp_path, "--config", name)
     assert read["tools"] == tool and " ".join(read["options"]) == options
+
+
+@pytest.mark.parametrize("command", [
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 "
+    f"--tensor-model-parallel-size {1 << 32} --pipeline-model-parallel-size {1 << 32} --bf16",
+    f"NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B --per_device_train_batch_size {9 * 10**18} --train_type lora"])
+def test_numbers_whose_product_is_too_large_are_refused(tmp_path, command):
+    (tmp_path / "run.sh").write_text(command + "\n")
+    done = gpuspy(tmp_path, "--config", "run.sh")
+    assert done.returncode == 2 and done.stderr.startswith("gpuspy: estimate: --"), (done.returncode, done.stderr)
+
+
+def test_configurations_that_name_each_other_are_read_once(tmp_path):
+    (tmp_path / "a.yaml").write_text("base_model: gpt2\ndatasets: []\nmicro_batch_size: 2\nconfig_file: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("sequence_len: 512\nconfig_file: a.yaml\n")
+    _, read = read_as(tmp_path, "--config", "a.yaml")
+    assert {"--batch=2", "--seq=512"} <= set(read["options"])

@@ -117,6 +117,22 @@ def test_values_that_cells_displayed_are_named(record, tmp_path, cell, displayed
         assert "Out[]" in colab["advice"][0], colab["advice"]
 
 
+CAUGHT = '''
+import torch
+try:
+    torch.empty(6 << 30, device="cuda")
+except torch.OutOfMemoryError:
+    pass
+'''
+
+
+@pytest.mark.parametrize("arguments", [[], ["-i", "images"], ["--config=kernel_launcher.yaml"]])
+def test_a_programs_own_arguments_make_it_no_session(record, tmp_path, arguments):
+    """Python's -i and a notebook's kernel go on after an exception, a program with an argument of such a name does not."""
+    (tmp_path / "caught.py").write_text(CAUGHT)
+    assert record(tmp_path / "caught.py", *arguments, SIMCUDA_MEMORY="1GiB").report()["oom"][0]["outcome"] == "handled"
+
+
 PROBE = '''
 import os, signal, sys, torch
 try:
