@@ -632,6 +632,22 @@ def test_vllm_reserves_memory_for_adapters(model, tp, rank, slots, bytes):
     assert next(x["bytes"] for x in e["lines"] if x["name"] == "slots for adapters") == used[1] - used[0] == bytes
 
 
+@pytest.mark.parametrize("model, more, said", [
+    ("llama-3.1-8b", ["--max-num-seqs", "32"], "vLLM runs at most 32 of them in one pass (--max-num-seqs)."),
+    ("gpt2", [], "vLLM runs at most 1024 of them in one pass (--max-num-seqs, its default)."),
+    ("llama-3.1-8b", [], None),
+])
+def test_vllm_runs_no_more_requests_than_one_pass_has(model, more, said):
+    done = gpuspy("estimate", "--serve", "vllm", "--model", model, "--precision", "bf16", "--gpu", "h100-80g", *more)
+    text = " ".join(done.stdout.split())
+    assert (said or "at once") in text and ("vLLM runs at most" in text) == bool(said)
+
+
+@pytest.mark.parametrize("model", ["resnet50", "vit-b-16", "swin-t"])
+def test_an_image_model_has_no_tokens_to_divide(model):
+    refused("--model", model, "--gpus", "2", "--cp", "2", says="--cp divides a text's tokens")
+
+
 def test_adapters_without_a_server_are_refused():
     for more, says in ((["--max-loras", "2", "--batch", "1", "--seq", "64"], "--max-loras applies to servers only; add --serve vllm"),
                        (["--serve", "vllm", "--seq", "64", "--memory", "24GiB", "--lora-rank", "8"], "--lora-rank: only served adapters have it; add --max-loras N")):
