@@ -648,6 +648,19 @@ def test_an_image_model_has_no_tokens_to_divide(model):
     refused("--model", model, "--gpus", "2", "--cp", "2", says="--cp divides a text's tokens")
 
 
+def test_sharding_on_one_gpu_is_noted():
+    notes = {n: answer("--model", "gpt2", "--seq", "128", "--sharding", "zero3", "--gpus", n)["notes"] for n in ("1", "2")}
+    assert "without effect here: --sharding" in notes["1"] and not any("without effect" in note for note in notes["2"])
+
+
+@pytest.mark.parametrize("words", ["llama-3.1-70b --precision bf16 --gpu h100-80g", "llama-3.1-8b --precision amp-bf16 --gpu a100-40g",
+                                   "llama-3.1-8b --precision bf16 --gpu rtx4090-24g"])
+def test_the_high_end_never_needs_fewer_gpus(words):
+    """With --tp 1 the expected need of the 70B model fits on 158 GPUs, with --tp 2 on ten, and its high end on 18."""
+    solved = json.loads(gpuspy("estimate", "--json", "--model", *words.split(), "--seq", "2048", "--solve", "gpus").stdout)["solve"]
+    assert solved["likely"]["value"] <= solved["surely"]["value"]
+
+
 def test_adapters_without_a_server_are_refused():
     for more, says in ((["--max-loras", "2", "--batch", "1", "--seq", "64"], "--max-loras applies to servers only; add --serve vllm"),
                        (["--serve", "vllm", "--seq", "64", "--memory", "24GiB", "--lora-rank", "8"], "--lora-rank: only served adapters have it; add --max-loras N")):
