@@ -222,18 +222,17 @@ static void fewest_groups(struct divisions *d, bool surely, struct estimate_solv
     take_solution(a, &d->p, peak, before);
 }
 
-/* A division by more `tp` can need fewer GPUs also for the expected figure. */
+/* Where the high end fits on fewer GPUs by more `tp`, the expected need does too. */
 static void fewest_training(const struct plan *base, uint64_t tp, struct estimate_solution *s)
 {
-    struct estimate_solve_answer likely = {.any = false};
     struct divisions d = {.p = *base, .group = tp * base->pp * base->cp, .step = base->ep};
 
     d.p.tp = tp;
     d.p.sequence_parallel |= tp > base->tp && base->seq % (tp * base->cp) == 0;
     d.most = s->limit / (d.group * d.step);
-    fewest_groups(&d, false, &likely);
-    if (likely.any && (!s->likely.any || likely.value < s->likely.value)) s->likely = likely;
+    if (!s->likely.any) fewest_groups(&d, false, &s->likely);
     if (!s->surely.any) fewest_groups(&d, true, &s->surely);
+    if (s->surely.any && s->surely.value < s->likely.value) fewest_groups(&d, false, &s->likely);
 }
 
 static void find_fewest_gpus(const struct plan *p, struct estimate_solution *s)

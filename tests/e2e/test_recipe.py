@@ -815,7 +815,7 @@ def test_accelerates_file_of_a_script_of_ms_swift(tmp_path):
 @pytest.mark.parametrize("text", ["infer_backend: huggingface\ntemplate: qwen3_vl\n", "export_dir: out\nadapter_name_or_path: a\n",
                                   "stage: sft\ndo_predict: true\nfinetuning_type: lora\ncutoff_len: 512\n"])
 def test_what_llama_factory_only_runs_is_no_training(tmp_path, text):
-    (tmp_path / "a.yaml").write_text("model_name_or_path: Qwen/Qwen2.5-7B\n" + text)
+    (tmp_path / "a.yaml").write_text("model_name_or_path: gpt2\n" + text)
     answer, read = read_as(tmp_path, "--config", "a.yaml")
     assert read["tools"] == "LLaMA-Factory" and read["options"][:2] == ["--model=gpt2", "--inference"] and answer["plan"]["inference"] is True
 
