@@ -648,6 +648,11 @@ def test_an_image_model_has_no_tokens_to_divide(model):
     refused("--model", model, "--gpus", "2", "--cp", "2", says="--cp divides a text's tokens")
 
 
+@pytest.mark.parametrize("typed, meant", [("bfloat16", "bf16"), ("float16", "fp16"), ("half", "fp16"), ("float32", "fp32"), ("bf16-mixed", "amp-bf16")])
+def test_pytorchs_names_of_precisions(typed, meant):
+    refused("--params", "7B", "--precision", typed, says=f"did you mean '--precision {meant}'?")
+
+
 def test_sharding_on_one_gpu_is_noted():
     notes = {n: answer("--model", "gpt2", "--seq", "128", "--sharding", "zero3", "--gpus", n)["notes"] for n in ("1", "2")}
     assert "without effect here: --sharding" in notes["1"] and not any("without effect" in note for note in notes["2"])
