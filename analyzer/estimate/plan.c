@@ -193,6 +193,10 @@ static bool check_positions(const struct plan *p, char why[WHY])
 
 static bool context_parallel(const struct plan *p, char why[WHY])
 {
+    const enum model_family family = p->model->shape.family;
+
+    if (p->cp > 1 && (family == MODEL_CONV || family == MODEL_VIT))
+        return REJECT("--cp divides a text's tokens, which an image model has none of; use --sharding");
     if (p->cp > 1 && p->seq && p->seq % p->cp)
         return REJECT("--cp: %ju GPUs do not divide sequences of %ju tokens", (uintmax_t)p->cp, (uintmax_t)p->seq);
     if (p->sequence_parallel && p->seq && p->seq % ((unsigned __int128)p->tp * p->cp))

@@ -547,6 +547,7 @@ static void put_sharding(struct estimate_recipe *r, const struct estimate_recipe
     if (gpus > 1) estimate_recipe_add(r, "--gpus=%" PRId64, gpus);
     if (s->tp > 1 && (s->sequence_parallel > 0 || has_trait(r, RECIPE_SHARDS)))
         estimate_recipe_add(r, "--sequence-parallel");
+    if (s->zero > 3) estimate_recipe_leave_out(r, "ZeRO's stage %" PRId64 ": stages are 0 to 3", s->zero);
     if (sharding) estimate_recipe_add(r, "--sharding=%s", sharding);
     /* LLaMA-Factory's own FSDP2, as torchtitan's, reduces float32 */
     const bool of_accelerate = has_trait(r, RECIPE_ACCELERATE);

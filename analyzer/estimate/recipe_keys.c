@@ -1,6 +1,7 @@
 /* The keys of configurations, and the tools that they are written for. */
 #include "analyzer/estimate/recipe_values.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -230,6 +231,21 @@ void estimate_recipe_leave_out(struct estimate_recipe *r, const char *format, ..
     va_end(arguments);
 }
 
+/* Lists a number that cannot be read, for which the tool's default is then assumed. "auto" and -1 leave a number to the
+ * tool, and "none" turns it off. Remains of shell expressions are not listed. */
+static void note_unread_number(struct estimate_recipe *r, const char *path, const struct key *key, const json_t *value)
+{
+    const char *text = recipe_text_of(value);
+    const json_int_t n = json_integer_value(value);
+
+    if (key->kind == COUNT ? count_of(value) >= 0 : key->kind != LARGEST || largest_of(value) > 0) return;
+    if (isalnum((unsigned char)*text) && !strpbrk(text, "$\"'`()<>{}") && !is_recipe_word(value, "auto") &&
+        !is_recipe_word(value, "none") && !is_recipe_word(value, "null"))
+        estimate_recipe_leave_out(r, "%s=%.60s: not a number", path, text);
+    else if (n < -1)
+        estimate_recipe_leave_out(r, "%s=%" JSON_INTEGER_FORMAT ": negative", path, n);
+}
+
 /* Lists a key without a row. Null, false and "none" are not listed: they turn something off. */
 static void note_unknown_key(struct estimate_recipe *r, const char *path, const json_t *value)
 {
@@ -267,9 +283,10 @@ static void walk_section(struct estimate_recipe *r, struct estimate_recipe_value
         if (key && key->kind != NOTHING && expression)
             estimate_recipe_leave_out(r, "%s=%.60s", path, recipe_text_of(expression));
         if (expression) continue;
-        if (key)
+        if (key) {
             keep_value(values, key, value);
-        else
+            note_unread_number(r, path, key, value);
+        } else
             note_unknown_key(r, path, value);
         const bool first = json_is_array(value) && tool && (tool->traits & DENOISER); /* ai-toolkit's `process` */
         const json_t *section = first ? json_array_get(value, 0) : value;

@@ -176,6 +176,7 @@ bool estimate_server(const struct plan *p, double memory, struct estimate_server
                                           fmax(0, s->taken - s->used.low)};
     s->requests =
         (struct estimate_interval){s->cache.low / s->request, s->cache.likely / s->request, s->cache.high / s->request};
+    s->admitted = profiled_requests(&one).likely;
     const double blocks = (double)p->seq / BLOCK;
     s->tokens = (struct estimate_interval){floor_of(s->requests.low * blocks) * BLOCK,
                                            floor_of(s->requests.likely * blocks) * BLOCK,

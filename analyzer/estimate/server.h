@@ -11,6 +11,7 @@ struct estimate_server {
     struct estimate_interval cache;    /* what is left, at least 0 */
     double request;                    /* cache of one request of the longest length (--seq) */
     struct estimate_interval requests; /* how many of these fit at once: vLLM's "maximum concurrency" */
+    double admitted;                   /* requests in one pass: --max-num-seqs, or vLLM's default for this GPU */
     struct estimate_interval tokens;   /* in whole blocks: vLLM's "GPU KV cache size" */
 };
 

@@ -222,6 +222,7 @@ static void fewest_groups(struct divisions *d, bool surely, struct estimate_solv
     take_solution(a, &d->p, peak, before);
 }
 
+/* Where the high end fits on fewer GPUs by more `tp`, the expected need does too. */
 static void fewest_training(const struct plan *base, uint64_t tp, struct estimate_solution *s)
 {
     struct divisions d = {.p = *base, .group = tp * base->pp * base->cp, .step = base->ep};
@@ -231,6 +232,7 @@ static void fewest_training(const struct plan *base, uint64_t tp, struct estimat
     d.most = s->limit / (d.group * d.step);
     if (!s->likely.any) fewest_groups(&d, false, &s->likely);
     if (!s->surely.any) fewest_groups(&d, true, &s->surely);
+    if (s->surely.any && s->surely.value < s->likely.value) fewest_groups(&d, false, &s->likely);
 }
 
 static void find_fewest_gpus(const struct plan *p, struct estimate_solution *s)

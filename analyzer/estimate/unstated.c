@@ -88,6 +88,7 @@ static void note_without_effect(const struct plan *p, int argc, char **argv, str
                 {"--no-reentrant", FIELD(not_reentrant)},
                 {"--checkpointing", FIELD(checkpoint)},
                 {"--bucket-view", FIELD(bucket_view)},
+                {"--sharding", FIELD(sharding)}, /* with one GPU */
                 {"--sequence-parallel", FIELD(sequence_parallel)},
                 {"--half-reduce", FIELD(half_reduce)},
                 {"--half-states", FIELD(half_states)},

@@ -418,6 +418,10 @@ static void view_server(const struct view_estimate *v, const struct estimate_tar
                  taken, gpu, s->share, total, view_estimate_bytes(cache, s->cache.likely),
                  view_estimate_range(v, range, s->cache), tokens[1], tokens[0], dash, tokens[2], s->requests.likely,
                  (uintmax_t)v->a->plan.seq, s->requests.low, dash, s->requests.high);
+    const size_t n = strlen(text);
+    if (s->requests.likely > s->admitted)
+        snprintf(text + n, sizeof text - n, " vLLM runs at most %.0f of them in one pass (--max-num-seqs%s).",
+                 s->admitted, v->a->plan.most_requests ? "" : ", its default");
     view_estimate_wrap(v, INDENT, 0, text);
 }
 

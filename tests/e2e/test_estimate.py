@@ -632,6 +632,40 @@ def test_vllm_reserves_memory_for_adapters(model, tp, rank, slots, bytes):
     assert next(x["bytes"] for x in e["lines"] if x["name"] == "slots for adapters") == used[1] - used[0] == bytes
 
 
+@pytest.mark.parametrize("model, more, said", [
+    ("llama-3.1-8b", ["--max-num-seqs", "32"], "vLLM runs at most 32 of them in one pass (--max-num-seqs)."),
+    ("gpt2", [], "vLLM runs at most 1024 of them in one pass (--max-num-seqs, its default)."),
+    ("llama-3.1-8b", [], None),
+])
+def test_vllm_runs_no_more_requests_than_one_pass_has(model, more, said):
+    done = gpuspy("estimate", "--serve", "vllm", "--model", model, "--precision", "bf16", "--gpu", "h100-80g", *more)
+    text = " ".join(done.stdout.split())
+    assert (said or "at once") in text and ("vLLM runs at most" in text) == bool(said)
+
+
+@pytest.mark.parametrize("model", ["resnet50", "vit-b-16", "swin-t"])
+def test_an_image_model_has_no_tokens_to_divide(model):
+    refused("--model", model, "--gpus", "2", "--cp", "2", says="--cp divides a text's tokens")
+
+
+@pytest.mark.parametrize("typed, meant", [("bfloat16", "bf16"), ("float16", "fp16"), ("half", "fp16"), ("float32", "fp32"), ("bf16-mixed", "amp-bf16")])
+def test_pytorchs_names_of_precisions(typed, meant):
+    refused("--params", "7B", "--precision", typed, says=f"did you mean '--precision {meant}'?")
+
+
+def test_sharding_on_one_gpu_is_noted():
+    notes = {n: answer("--model", "gpt2", "--seq", "128", "--sharding", "zero3", "--gpus", n)["notes"] for n in ("1", "2")}
+    assert "without effect here: --sharding" in notes["1"] and not any("without effect" in note for note in notes["2"])
+
+
+@pytest.mark.parametrize("words", ["llama-3.1-70b --precision bf16 --gpu h100-80g", "llama-3.1-8b --precision amp-bf16 --gpu a100-40g",
+                                   "llama-3.1-8b --precision bf16 --gpu rtx4090-24g"])
+def test_the_high_end_never_needs_fewer_gpus(words):
+    """With --tp 1 the expected need of the 70B model fits on 158 GPUs, with --tp 2 on ten, and its high end on 18."""
+    solved = json.loads(gpuspy("estimate", "--json", "--model", *words.split(), "--seq", "2048", "--solve", "gpus").stdout)["solve"]
+    assert solved["likely"]["value"] <= solved["surely"]["value"]
+
+
 def test_adapters_without_a_server_are_refused():
     for more, says in ((["--max-loras", "2", "--batch", "1", "--seq", "64"], "--max-loras applies to servers only; add --serve vllm"),
                        (["--serve", "vllm", "--seq", "64", "--memory", "24GiB", "--lora-rank", "8"], "--lora-rank: only served adapters have it; add --max-loras N")):

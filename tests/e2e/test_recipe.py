@@ -495,6 +495,23 @@ def test_an_unknown_optimizer_is_reported(tmp_path):
     assert "--optimizer=adafactor" in read_as(tmp_path, "--config", "c.yml")[1]["options"]
 
 
+@pytest.mark.parametrize("text, unread", [
+    ("finetuning_type: lora\nlora_rank: eight\ncutoff_len: 2k\n", ["cutoff_len=2k: not a number", "lora_rank=eight: not a number"]),
+    ("finetuning_type: lora\nlora_rank: -8\n", ["lora_rank=-8: negative"]),
+    ("finetuning_type: lora\nper_device_train_batch_size: auto\ngradient_accumulation_steps: -1\nlora_rank:\n", []),
+    ("finetuning_type: full\nzero_optimization: {stage: 5}\n", ["ZeRO's stage 5: stages are 0 to 3"]),
+])
+def test_a_number_that_cannot_be_read_is_listed(tmp_path, text, unread):
+    (tmp_path / "c.yml").write_text("model_name_or_path: Qwen/Qwen2.5-7B\n" + text)
+    assert sorted(read_as(tmp_path, "--config", "c.yml")[1]["not_considered"]) == unread
+
+
+def test_torchtune_without_a_checkpointer(tmp_path):
+    (tmp_path / "c.yml").write_text("model: {_component_: torchtune.models.llama3_1.lora_llama3_1_8b, lora_rank: 4}\nbatch_size: 2\n")
+    _, config = read_as(tmp_path, "--config", "c.yml")
+    assert config["tools"] == "torchtune" and {"--model=llama-3.1-8b", "--lora-rank=4", "--batch=2"} <= set(config["options"])
+
+
 GEMMA = "base_model: google/gemma-3-4b-it\nbf16: true\nsequence_len: 1024\nmicro_batch_size: 1\n"
 
 

@@ -66,6 +66,12 @@ static void one_more_does_not_fit(void **state)
     random_done(&random);
 }
 
+/* The high end fits on fewer GPUs by tensor parallelism, by which the expected need then fits too. */
+static bool is_more_divided(const struct plan *p)
+{
+    return p->tp == 1 && strstr(s.likely.option, "--tp") && s.likely.value <= s.surely.value;
+}
+
 static void fewest_gpus(void **state)
 {
     struct random_plans random = {.seed = 12};
@@ -80,6 +86,7 @@ static void fewest_gpus(void **state)
         assert_true(estimate_solve("test", &p, SOLVE_GPUS, &s));
         assert_true(s.likely.any && s.likely.value <= fewer.gpus);
         assert_true(s.likely.value % p.tp == 0);
+        if (is_more_divided(&p)) continue;
         fewer.gpus = s.likely.value;
         fewer.memory = p.memory; /* at which the allocator frees its cache */
         assert_true(peak(&fewer).likely <= p.memory);
@@ -114,14 +121,16 @@ static void fewest_gpus_of_all(void **state)
             tried.gpus = p.tp * p.pp * p.cp * n;
             if ((surely ? peak(&tried).high : peak(&tried).likely) <= p.memory) break;
         }
-        assert_true((surely ? s.surely : s.likely).value == tried.gpus);
+        assert_true((surely ? s.surely : s.likely).value == tried.gpus ||
+                    (!surely && is_more_divided(&p) && s.likely.value < tried.gpus));
         answered += n > 64;
     }
     assert_true(answered > 20);
     random_done(&random);
 }
 
-/* If only the likely figure fits, the search continues: with tensor parallelism, the high one fits. */
+/* If only the likely figure fits, the search continues: with tensor parallelism, the high one fits, and the likely one
+ * never needs more GPUs than that. */
 static void surely_with_tensor_parallelism(void **state)
 {
     struct model m;
@@ -139,7 +148,7 @@ static void surely_with_tensor_parallelism(void **state)
     p.gpus = 16384;
     p.memory = peak(&p).likely * 1.001; /* with the largest number of GPUs only the likely figure fits */
     assert_true(estimate_solve("test", &p, SOLVE_GPUS, &s));
-    assert_true(s.likely.any && !strstr(s.likely.option, "--tp"));
+    assert_true(s.likely.any && s.likely.value <= s.surely.value);
     assert_true(s.surely.any && strstr(s.surely.option, "--tp") && s.surely.peak.high <= p.memory);
     assert_true(*s.note);
     model_free(&m);
