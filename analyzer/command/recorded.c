@@ -43,8 +43,8 @@ static bool holds_run(const char *path, const char *run_id)
     return is;
 }
 
-/* The same; a process that ended without completing its recording may have left even the row of the process in the spool
- * or in the log. */
+/* The same; a process that ended without completing its recording may have left even the row of the process in the
+ * spool or in the log. */
 static bool is_of_run(const char *path, const char *run_id)
 {
     uint32_t pid;
