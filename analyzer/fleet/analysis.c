@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,12 +57,13 @@ static void run_analysis(const char *database, struct fleet_analysis *a)
     if (report) take_analysis(report, a);
 }
 
-/* The child keeps neither the parent's sockets nor its signal handlers. */
+/* The child keeps neither the parent's sockets nor its signal handlers, and ends with the parent, however that ends. */
 static void be_analyst(const char *database, int out)
 {
     const struct rlimit cpu = {CPU_S, CPU_S}, memory = {MEMORY_MAX, MEMORY_MAX};
     struct fleet_analysis a = {.done = false};
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
     setrlimit(RLIMIT_CPU, &cpu);

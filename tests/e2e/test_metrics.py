@@ -367,6 +367,19 @@ def test_a_recording_that_takes_long_to_analyse_does_not_delay_printing(recordin
     assert own(samples, job.process.pid, "gpuspy_recording_active") and once.returncode == 0
 
 
+def test_a_killed_server_leaves_no_process(recording, job):
+    """Not even the one that analyses a recording, which is stopped here so that it is seen."""
+    server = Server(recording.folder)
+
+    def children():
+        subprocess.run(["pkill", "-STOP", "-P", str(server.process.pid)])
+        return subprocess.run(["pgrep", "-P", str(server.process.pid)], text=True, stdout=subprocess.PIPE).stdout.split()
+    child = wait_until(children, 0.001)[0]
+    server.process.kill()
+    server.process.communicate()
+    wait_until(lambda: not os.path.exists(f"/proc/{child}") or " Z " in open(f"/proc/{child}/stat").read())
+
+
 def test_gpus_have_a_name_of_their_own_whatever_the_variable_holds(recording):
     jobs = [Job(recording, f"job{i}", CUDA_VISIBLE_DEVICES=v) for i, v in enumerate(["", "0,0,0", "\x1b[2J\u202e", "," * 2000])]
     try:
