@@ -563,7 +563,7 @@ def run_interpreted(recording, name, source):
 
 
 def test_the_program_that_starts_an_interpreter_is_not_its_codes_caller(recording):
-    """R's main() is no line of a package whose function R calls."""
+    """Memory that a package's function requests is not attributed to R's main()."""
     oom, _ = run_interpreted(recording, "libR.so", SHIM)
     assert (oom["blame"]["function"], oom["blame"]["line"]) == ("r_alloc", line_of(HEAD + SHIM, "LEAK"))
 
