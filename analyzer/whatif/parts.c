@@ -104,10 +104,11 @@ uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_
     return at < d->streams_n ? d->streams[at] : last;
 }
 
-uint32_t whatif_failed_pool(const struct whatif_device *d, size_t oom)
+uint32_t whatif_failed_pool(const struct whatif_device *d, size_t oom, bool *held)
 {
-    const uint32_t pool = map_get(&d->failed_in, oom);
-    return pool == MAP_NEW ? 0 : pool;
+    const uint32_t found = map_get(&d->failed_in, oom);
+    *held = found != MAP_NEW && found & 1;
+    return found == MAP_NEW ? 0 : found / 2;
 }
 
 int64_t whatif_note_segment(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,

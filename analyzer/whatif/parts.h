@@ -28,7 +28,8 @@ struct whatif_device {
     ARENA_LIST(struct whatif_moment, ends);  /* of steps, as the program's lines show; bytes: how many have ended */
     ARENA_LIST(struct whatif_piece, pieces); /* that existed when the recording began */
     struct whatif_facts facts;
-    struct map failed_in; /* index of run_ooms → private pool in which the request was made, if PyTorch did not retry */
+    struct map failed_in; /* index of run_ooms → 2 × private pool in which the request was made, + 1: PyTorch did not
+                             retry */
     struct map failed_on; /* index of run_ooms → index in streams: where the request was made, if not on the last one */
     ARENA_LIST(uint64_t, streams); /* streams on which tensors were allocated */
     ARENA_LIST(uint32_t, unsplit); /* private pools that never split a block */
@@ -138,8 +139,8 @@ int64_t whatif_used_bytes(const struct run_device_sample *s, int64_t total);
 void whatif_conclude_proof(struct whatif *w);
 /* The stream of a request that failed; `last` unless the proof found that it was another. */
 uint64_t whatif_failed_stream(const struct whatif_device *d, size_t oom, uint64_t last);
-/* Its pool, in which PyTorch did not try again; 0: it did, or the default one. */
-uint32_t whatif_failed_pool(const struct whatif_device *d, size_t oom);
+/* Its private pool, 0: the default one. *held: PyTorch did not free the cache and try again. */
+uint32_t whatif_failed_pool(const struct whatif_device *d, size_t oom, bool *held);
 /* Did PyTorch's allocator make this CUDA allocation, as far as its stack shows? */
 bool whatif_is_segment(struct whatif *w, const struct run_lifetime *life);
 static inline const struct step_list *whatif_steps_of(const struct whatif *w, uint32_t process)

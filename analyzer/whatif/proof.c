@@ -34,7 +34,7 @@ struct beside { /* a device, while its recording is replayed */
     uint64_t events;
     uint64_t last_segment, last_stream;
     uint32_t last_private; /* of the last request in a private pool */
-    uint32_t last_kept;    /* of the last request, if it is a MemPool whose requests free no cached segment; else 0 */
+    uint32_t last_user;    /* of the last request, if it is a MemPool; else 0 */
     uint32_t last_stack;   /* likewise */
     /* The recorded addresses of the replay's areas, derived from their first blocks; 0 not seen. Those below the first
      * area are counted downwards. */
@@ -438,22 +438,25 @@ static bool is_refused(struct beside *b, int64_t bytes, uint64_t stream, uint32_
 
 /* A recording states the streams of tensors, but not the stream of a request that failed: that is the last stream, or
  * another one that has no memory for it. Nor does it state the pool: if PyTorch freed no cached segment, that is the
- * last private one. If there was no such segment either, it is that of the request before if the same line made both,
- * outside of captures; else the default one. `once`: PyTorch did not wait for all streams and try again, as in all
- * private pools before 2.13 and while a CUDA graph is captured; then it may be the first request in a pool. */
+ * last private one. If there was no such segment either, or requests in a MemPool free cached segments, it is that of
+ * the request before if the same line made both, outside of captures; else the default one. `once`: PyTorch did not
+ * wait for all streams and try again, as in all private pools before 2.13 and while a CUDA graph is captured; then it
+ * may be the first request in a pool. */
 static void refuse_replay(struct beside *b, const struct run_oom *failure, size_t oom, bool once)
 {
     enum { UNSEEN_POOL = 2000 }; /* above those that facts number */
     struct whatif_device *d = device_at(b);
     const int64_t bytes = caching_rounded(&d->rules, failure->requested_bytes);
     const struct run *run = b->proof->w->run;
-    const bool again = b->last_kept && run_stack_python(run, failure->stack) == run_stack_python(run, b->last_stack);
-    const bool kept = b->from == b->calls_n;
-    uint32_t pool = !kept ? 0 : caching_has_spare(b->allocator) || once ? b->last_private : again ? b->last_kept : 0;
-    caching_set_capturing(b->allocator, pool || once);
+    const bool kept = b->from == b->calls_n, retries = caching_rules_have(&d->rules, CACHING_POOL_RETRY, NULL);
+    const bool again = (kept || retries) && b->last_user &&
+                       run_stack_python(run, failure->stack) == run_stack_python(run, b->last_stack);
+    const bool held = once || (kept && caching_has_spare(b->allocator));
+    uint32_t pool = kept && held ? b->last_private : again ? b->last_user : 0;
+    caching_set_capturing(b->allocator, held);
     bool refused = is_refused(b, bytes, b->last_stream, pool);
     if (once && (!pool || !refused)) refused = is_refused(b, bytes, b->last_stream, pool = UNSEEN_POOL);
-    if (pool) *map_at(&d->failed_in, oom) = pool;
+    if (pool) *map_at(&d->failed_in, oom) = 2 * pool + held;
     if (refused) return;
     const size_t known = d->streams_n;
     if (known < STREAMS) *ARENA_ADD(d->streams) = new_stream;
@@ -618,8 +621,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     caching_set_capturing(a, life->space == GS_SPACE_POOL);
     whatif_note_capture(d, a, life);
     b->last_private = pool ? pool : b->last_private;
-    const bool keeps = pool && life->space != GS_SPACE_POOL && !caching_rules_have(&d->rules, CACHING_POOL_RETRY, NULL);
-    b->last_kept = keeps ? pool : 0;
+    b->last_user = life->space == GS_SPACE_POOL ? 0 : pool;
     b->last_stack = life->stack;
     b->request_address = life->address;
     const uint32_t block = allocate_as_recorded(b, life, bytes, pool);

@@ -38,6 +38,7 @@ struct track { /* a device under one scenario */
     uint64_t last_stream, events, requests;
     bool open, over;                   /* over: it ran out of memory */
     bool answers_otherwise;            /* to the query of free memory since the last event of a tensor */
+    bool refused;                      /* CUDA refused memory since that event, in the recording */
     uint32_t last_stacks[LAST_STACKS]; /* of requests, a ring */
     bool reserved_differs;             /* from what was reserved in the recording, at some request */
     bool figures_differ;               /* that, or what was allocated */
@@ -343,12 +344,13 @@ static int64_t play_free_bytes(const struct track *t)
     return t->lane.capacity == INT64_MAX ? RUN_UNKNOWN : t->lane.capacity - t->lane.other;
 }
 
-/* PyTorch queries the free memory for the message of an error, before it reports it: nothing depends on that. */
+/* PyTorch queries the free memory for the message of an error, before it reports it, and 2.15 after each request that
+ * CUDA refused: nothing depends on that. */
 static void settle_query(struct play *p, struct track *t, bool failed)
 {
     if (t->answers_otherwise && !failed && !(whatif_read_source(p->w) & WHATIF_SHOWS_FREE))
         p->scenario->outcome.doubts |= WHATIF_FREE;
-    t->answers_otherwise = false;
+    t->answers_otherwise = t->refused = false;
 }
 
 static void play_on_sample(struct play *p, const struct run_sample *s)
@@ -356,7 +358,7 @@ static void play_on_sample(struct play *p, const struct run_sample *s)
     enum { SAME = 2 << 20 }; /* the context grows by less between two queries */
     if (s->device < 0 || s->free_bytes < 0 || s->time_ns < whatif_begin(p->w, s->process)) return;
     struct track *t = track_of(p, s->process, s->device);
-    if (t->over) return;
+    if (t->over || t->refused) return;
     advance_play(p, t, s->time_ns);
     const int64_t free_bytes = play_free_bytes(t);
     t->answers_otherwise =
@@ -476,18 +478,20 @@ static void play_on_free(struct play *p, const struct run_lifetime *life, const 
 static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
 {
     if (oom->time_ns < whatif_begin(p->w, oom->process)) return;
-    if (oom->device < 0 || oom->layer != GS_LAYER_TENSOR || oom->requested_bytes <= 0) return;
+    if (oom->device < 0) return;
     struct track *t = track_of(p, oom->process, oom->device);
     struct whatif_outcome *o = &p->scenario->outcome;
-    if (t->over) return;
+    t->refused = t->refused || oom->layer != GS_LAYER_TENSOR;
+    if (t->over || oom->layer != GS_LAYER_TENSOR || oom->requested_bytes <= 0) return;
     advance_play(p, t, oom->time_ns);
     settle_query(p, t, true);
     if (oom->rejected) o->doubts |= WHATIF_REJECTED;
     const int64_t bytes = caching_rounded(&t->rules, oom->requested_bytes);
     const struct whatif_device *d = &p->w->devices[t - p->tracks];
     const uint64_t stream = whatif_failed_stream(d, index, t->last_stream);
-    const uint32_t pool = whatif_failed_pool(d, index);
-    caching_set_capturing(t->lane.allocator, pool);
+    bool held;
+    const uint32_t pool = whatif_failed_pool(d, index, &held);
+    caching_set_capturing(t->lane.allocator, held);
     const uint32_t block = caching_allocate(t->lane.allocator, bytes, stream, pool);
     note_peak(t, oom->time_ns);
     if (block == CACHING_NO_BLOCK) {
