@@ -332,6 +332,17 @@ static inline void count_peak(struct beside *b)
     }
 }
 
+/* A request of several unmapped parts of an expandable segment may get pages for the first ones before CUDA refuses the
+ * others: these stay until the cache is freed, and count. The recording cannot tell them from those that go at once. */
+static void count_parts(struct beside *b)
+{
+    struct whatif_outcome *r = &device_at(b)->recorded;
+    const int64_t peak = caching_totals(b->allocator)->peak_reserved;
+    if (!b->expandable || b->proof->w->proof.parted_at_event || peak <= r->peak_reserved_bytes) return;
+    r->peak_reserved_bytes = peak;
+    r->peak_ns = b->proof->now_ns;
+}
+
 static void see_live(struct beside *b, int64_t bytes)
 {
     b->device_live = bytes;
@@ -635,6 +646,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
         if (difference) part_replay(b, difference);
         const bool whole = totals->unsplit > unsplit;
         if (whole && !known && (!w->imported || life->free_ns == RUN_NEVER)) w->proof.unsure_sizes = true;
+        count_parts(b);
     }
     d->recorded.retries += totals->retries - retries;
     finish_calls(b);
@@ -739,6 +751,7 @@ static void proof_on_oom(void *self, const struct run_oom *oom, size_t index)
     b->fails = true;
     if (oom->requested_bytes > 0) refuse_replay(b, oom, index, once);
     b->fails = false;
+    count_parts(b);
     d->recorded.retries += caching_totals(a)->retries - retries;
     finish_calls(b);
 }

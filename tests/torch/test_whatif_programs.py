@@ -431,6 +431,18 @@ def test_a_request_that_fails_after_one_in_a_private_pool(once, ends_in):
     assert answer["replay"]["exact"] and answer["whatif"][0]["fits"] is (expandable.code == 0), answer
 
 
+@pytest.mark.parametrize("freed", ["b", "b, y"])
+def test_pages_that_a_failing_request_got_before_it_failed_count(once, freed):
+    """The request takes 60 MiB that were unmapped, a free block, and what follows, which CUDA refuses, or refuses at first."""
+    code = ("import torch\nmib = lambda n: torch.empty(n << 20, dtype=torch.uint8, device='cuda')\nfirst, a, b = mib(20), mib(60), mib(40)\n"
+            "del a\ntorch.cuda.empty_cache()\nwith torch.cuda.stream(torch.cuda.Stream()):\n    y = mib(100)\n"
+            f"small = torch.empty(8, device='cuda')\ndel {freed}\ntry:\n    z = mib(240)\nfinally:\n    print('peak', torch.cuda.memory_stats()['reserved_bytes.all.peak'])\n")
+    run = once(f"pages before a failure {freed}", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="400MiB", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+    assert (run.code == 0) is ("y" in freed), run.stderr
+    answer = asked(run.database, "--limit", "400MiB")
+    assert answer["replay"]["exact"] and answer["recorded"]["peak_reserved_bytes"] == int(run.stdout.split()[-1]), (answer, run.stdout)
+
+
 def test_a_result_that_depends_on_addresses_is_inexact(once):
     """Two free blocks of the same size: if the one in the larger segment is taken, that segment does not become free."""
     code = ("import torch\nmib = lambda n: torch.empty(n << 20, dtype=torch.uint8, device='cuda')\n"
