@@ -273,6 +273,16 @@ def test_wrong_words(recording):
     assert recording.gpuspy("top", "empty").returncode == 3
 
 
+def test_the_next_program_of_a_process_belongs_to_its_run(recording):
+    """A process that becomes another program (exec) begins run.PID-2.db: top and sql read it, as reports do."""
+    for name, run in (("run.db", "r"), ("run.101.db", "r"), ("run.101-2.db", "r"), ("run.101-3.db", "other"), ("run.101-x.db", "r")):
+        with Rows(recording.folder / name, run=run) as r:
+            r.block(1, MIB)
+    assert len(snapshot(recording, recording.folder / "run.db")["processes"]) == 3
+    counted = recording.gpuspy("sql", "--json", recording.folder / "run.db", "SELECT count(*) AS n FROM process").stdout
+    assert json.loads(counted) == [{"n": 3}]
+
+
 def test_two_processes_of_a_run_and_two_runs_of_a_folder(recording):
     first = Program(recording, GPUSPY_RUN_ID="one", RANK="0")
     own = [first.do("wlt")]
