@@ -125,26 +125,21 @@ bool input_is_database_name(const char *name, const char *unused)
     return name[0] != '.' && text_ends_with(name, ".db");
 }
 
+/* STEM.DIGITS.db or STEM.DIGITS-DIGITS.db */
 static bool is_sibling_name(const char *name, const char *stem)
 {
     const char *rest = name + strlen(stem);
     if (strncmp(name, stem, strlen(stem)) != 0 || *rest != '.') return false;
-    const size_t digits = strspn(rest + 1, "0123456789");
-    return digits > 0 && strcmp(rest + 1 + digits, ".db") == 0;
+    for (int number = 0; number < 2; number++) {
+        const size_t digits = strspn(rest + 1, "0123456789");
+        if (!digits) return false;
+        rest += 1 + digits;
+        if (*rest != '-') break;
+    }
+    return strcmp(rest, ".db") == 0;
 }
 
-static bool is_later_sibling_name(const char *name, const char *stem)
-{
-    char first[INPUT_NAME];
-    const size_t n = strlen(stem);
-    const bool begins = strncmp(name, stem, n) == 0 && name[n] == '.';
-    const size_t digits = begins ? strspn(name + n + 1, "0123456789") : 0;
-    if (!digits || name[n + 1 + digits] != '-') return is_sibling_name(name, stem);
-    snprintf(first, sizeof first, "%.*s.%s", (int)n, name, name + n + 2 + digits);
-    return is_sibling_name(first, stem);
-}
-
-struct input_files input_siblings(const char *path, bool later)
+struct input_files input_siblings(const char *path)
 {
     struct input_files files = {0};
     char folder[PATH_MAX], stem[INPUT_NAME];
@@ -153,6 +148,6 @@ struct input_files input_siblings(const char *path, bool later)
     if (!text_ends_with(base, ".db") || length >= sizeof stem || strlen(path) >= sizeof folder) return files;
     snprintf(folder, sizeof folder, "%.*s", (int)(base - path), path);
     snprintf(stem, sizeof stem, "%.*s", (int)length - 3, base);
-    input_list(folder, later ? is_later_sibling_name : is_sibling_name, stem, &files);
+    input_list(folder, is_sibling_name, stem, &files);
     return files;
 }

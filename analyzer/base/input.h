@@ -33,6 +33,6 @@ bool input_list(const char *folder, bool (*is_wanted)(const char *name, const ch
 void input_files_free(struct input_files *files);
 /* For input_list: "run.db", not ".run.db". */
 bool input_is_database_name(const char *name, const char *unused);
-/* Databases beside a file whose names are those of the other processes of its run: run.<pid>.db beside run.db; with
- * `later` also run.<pid>-2.db of the next program that the process became. */
-struct input_files input_siblings(const char *path, bool later);
+/* Databases beside a file whose names are those of the other processes of its run: run.<pid>.db beside run.db, and
+ * run.<pid>-2.db of the next program that the process became. */
+struct input_files input_siblings(const char *path);

@@ -236,7 +236,7 @@ static size_t find_files(const char *path, bool alone, char **out, size_t room, 
         free(imported);
         return n;
     }
-    struct input_files names = input_siblings(first, false);
+    struct input_files names = input_siblings(first);
     free(imported);
     for (size_t i = 0; i < names.n; i++) {
         if (!top_peek(names.list[i], other, sizeof other, &recording) || strcmp(other, run_id) != 0) continue;

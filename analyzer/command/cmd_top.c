@@ -145,7 +145,7 @@ static void add_siblings(struct top_model *m, const char *path)
 {
     char run_id[64], other[64];
     bool recording;
-    struct input_files names = input_siblings(path, false);
+    struct input_files names = input_siblings(path);
     if (names.n && top_peek(path, run_id, sizeof run_id, &recording)) {
         for (size_t i = 0; i < names.n; i++)
             if (top_peek(names.list[i], other, sizeof other, &recording) && strcmp(other, run_id) == 0)

@@ -23,7 +23,7 @@ struct input_files import_siblings(const char *path)
     size_t size = strlen(path) + sizeof ".db";
     char *name = arena_realloc(NULL, size, 1);
     snprintf(name, size, "%.*s.db", stem_length(path), path);
-    const struct input_files files = input_siblings(name, false);
+    const struct input_files files = input_siblings(name);
     free(name);
     return files;
 }

@@ -93,7 +93,7 @@ static void run_forget(struct run *run, size_t databases, size_t processes)
 static void open_siblings(struct run *run, const char *path)
 {
     char error[1024];
-    struct input_files found = input_siblings(path, true);
+    struct input_files found = input_siblings(path);
     const char *run_id = run->processes[run->processes_n - 1].run_id;
     for (size_t i = 0; i < found.n; i++) {
         size_t databases = run->databases_n, processes = run->processes_n;

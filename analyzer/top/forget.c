@@ -19,6 +19,8 @@ void top_forget_allocations(struct top_model *m, uint32_t source)
         series->bytes = 0;
         series->count = 0;
         series->after_sample = 0;
+        if (series->known != RUN_UNKNOWN) series->known = arena_add_capped(series->known, series->asleep);
+        series->asleep = 0;
         series->ring = (struct top_ring){0};
         top_curve_clear(&series->curve);
     }

@@ -49,6 +49,8 @@ struct top_series {
     uint64_t count;
     int64_t known;        /* live bytes according to the recorder, RUN_UNKNOWN */
     int64_t peak;         /* RUN_UNKNOWN */
+    int64_t asleep;       /* bytes of live tensors that are asleep: `bytes` and `known` lack them */
+    bool slept;           /* some were asleep at an update */
     int64_t sampled_ns;   /* of a device: when it last reported its use; RUN_UNKNOWN */
     int64_t after_sample; /* change of bytes since */
     struct top_ring ring; /* change of bytes, allocations */
@@ -129,8 +131,10 @@ struct top_progress {
 };
 
 struct top_alive { /* a row of allocation_row that has not ended, as far as known */
-    int64_t id, bytes;
+    int64_t id, bytes, alloc_ns;
+    uint64_t address;
     uint32_t place; /* RUN_NONE: it has */
+    bool asleep;    /* its memory is unmapped: it counts nowhere (asleep.c) */
 };
 
 struct top_source {
@@ -213,9 +217,14 @@ const char *top_api(const struct top_model *m, const struct top_source *s, uint3
 struct top_series *top_series_find(const struct top_model *m, uint32_t source, int device,
                                    enum top_layer layer); /* NULL: none */
 
-/* Declarations that the files of the model share: model.c, rows.c, series.c. */
+/* Declarations that the files of the model share: asleep.c, model.c, rows.c, series.c. */
 uint32_t top_series_at(struct top_model *m, uint32_t source, int device, enum top_layer layer);
 struct top_device *top_device_at(struct top_source *s, int device);
+void top_begin_block(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns);
+void top_end_block(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns);
+void top_asleep_update(struct top_model *m, uint32_t source);   /* which tensors are asleep now */
+void top_asleep_subtract(struct top_model *m, uint32_t source); /* from the recorder's figures, newly read */
+void top_asleep_end(struct top_model *m, struct top_alive *a);  /* a tensor that is asleep was freed */
 bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t budget_ns, char *error, size_t error_size);
 
 /* spool_look.c: the spool beside a database, read without changing it. */

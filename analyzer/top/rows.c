@@ -76,7 +76,7 @@ static void change_series(struct top_model *m, struct top_series *s, int64_t byt
     if (time_ns > s->sampled_ns) s->after_sample = arena_add_capped(s->after_sample, bytes);
 }
 
-static void begin_block(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
+void top_begin_block(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
 {
     struct top_place *p = &m->places[place];
     struct top_series *s = &m->series[p->series];
@@ -88,7 +88,7 @@ static void begin_block(struct top_model *m, uint32_t place, int64_t bytes, int6
     change_series(m, s, bytes, time_ns, 1);
 }
 
-static void end_block(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
+void top_end_block(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
 {
     struct top_place *p = &m->places[place];
     struct top_series *s = &m->series[p->series];
@@ -112,11 +112,11 @@ static bool read_allocation(struct reading *r, sqlite3_stmt *st)
     struct top_source *s = r->s;
     const bool live = sqlite3_column_type(st, 4) == SQLITE_NULL;
     const int64_t end = live ? INT64_MAX : arena_add_capped(time, bound_bytes(sqlite3_column_int64(st, 4)));
-    begin_block(r->m, place, bytes, time);
+    top_begin_block(r->m, place, bytes, time);
     if (live)
-        *ARENA_ADD(s->alive) = (struct top_alive){id, bytes, place};
+        *ARENA_ADD(s->alive) = (struct top_alive){id, bytes, time, (uint64_t)sqlite3_column_int64(st, 6), place, false};
     else
-        end_block(r->m, place, bytes, end);
+        top_end_block(r->m, place, bytes, end);
     if (r->older && !s->before_known && end > s->first_ns)
         r->m->places[place].before = arena_add_capped(r->m->places[place].before, bytes);
     return true;
@@ -493,7 +493,7 @@ static bool read_between(struct reading *r, enum top_rows what, int64_t from, in
         const char *columns;
         bool (*read)(struct reading *, sqlite3_stmt *);
     } kinds[] = {
-        [TOP_ROWS_ALLOCATION] = {"kind, bytes, alloc_ns, life_ns, alloc_stack_id", read_allocation},
+        [TOP_ROWS_ALLOCATION] = {"kind, bytes, alloc_ns, life_ns, alloc_stack_id, address", read_allocation},
         [TOP_ROWS_COPY] = {"kind, bytes, start_ns, blocked_ns, stack_id", read_top_copy},
         [TOP_ROWS_SYNC] = {"device, kind, api, start_ns, blocked_ns, stack_id", read_top_sync},
     };
@@ -623,7 +623,10 @@ struct search {
 
 static void end_found_block(struct search *f, struct top_alive *a, int64_t time_ns)
 {
-    end_block(f->r->m, a->place, a->bytes, bound_bytes(time_ns));
+    if (a->asleep)
+        top_asleep_end(f->r->m, a);
+    else
+        top_end_block(f->r->m, a->place, a->bytes, bound_bytes(time_ns));
     a->place = RUN_NONE;
     f->any = true;
 }
@@ -769,6 +772,7 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
         return false;
     name_top_cells(m->run, s);
     fill_known(m, source);
+    top_asleep_subtract(m, source);
     if (s->loaded) find_ended(&r, s->unread_rows ? SEARCH_NS : final || s->finished ? 0 : budget_ns);
     if (!s->finished && !s->unread_rows && s->loaded && unknown_excess(m, source, &all_known) < 0 &&
         clock_now_ns() - s->reloaded_ns > RELOAD_NS) {
@@ -776,6 +780,7 @@ bool top_rows_read(struct top_model *m, uint32_t source, bool final, int64_t bud
         top_forget_allocations(m, source);
         if (!read_top_events(&r)) return false;
     }
+    top_asleep_update(m, source);
     add_unnamed_devices(m, source);
     s->before_known = s->before_known || !s->unread_rows;
     s->loaded = true;

@@ -1,5 +1,6 @@
 """gpuspy run --simulate: programs that import functions, variables and libraries missing in the simulated CUDA."""
 import os
+import platform
 import re
 import subprocess
 
@@ -225,3 +226,38 @@ def test_every_library_that_the_simulator_has_has_a_status_of_its_own():
     rows = re.findall(r'^STATUS\("([^"]*)"', (ROOT / "fixtures/simcuda/redirect/lacks.def").read_text(), re.M)
     names = [p.name for folder in ("sim", "sim/math") for p in (BUILD / folder).glob("lib*.so.*")]
     assert names and [n for n in names if not any(row and n.startswith(row) for row in rows)] == []
+
+
+# As in a wheel that links libcudart_static.a: hidden functions, which ask for NVIDIA's driver and fail.
+STATIC = r"""
+#include <stdio.h>
+#define HIDDEN __attribute__((visibility("hidden"), noinline))
+static volatile int failed = 500;
+HIDDEN int cudaRuntimeGetVersion(int *v) { *v = failed; return failed + 0 * printf("%d", failed); }
+HIDDEN int cudaMalloc(void **p, unsigned long n) { printf("%lu%p", n, (void *)p); return failed; }
+HIDDEN int cudaMemcpy(void *to, const void *from, unsigned long n, int kind) { printf("%lu%d", n, kind); return failed; }
+HIDDEN int cudaLaunchHelperOfTheProgram(int *n) { *n += printf("own\n"); return *n; }
+int main(void)
+{
+    void *p;
+    char back[6] = "";
+    int n = 0;
+    if (cudaMalloc(&p, 1 << 20) || cudaMemcpy(p, "hello", 6, 1) || cudaMemcpy(back, p, 6, 2)) return 1;
+    printf("%s\n", back);
+    return cudaLaunchHelperOfTheProgram(&n) != 4;
+}
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the simulator replaces a static runtime on x86-64 only")
+def test_a_static_runtime_is_replaced(recording):
+    """By the symbols of the program's file; without them, its own functions are called."""
+    source, program = recording.folder / "static.c", recording.folder / "static"
+    source.write_text(STATIC)
+    subprocess.run(["gcc", "-g", "-O1", "-o", program, source], check=True)
+    done = recording.gpuspy("run", "--simulate", "1GiB", "-o", recording.database, "--", program)
+    assert (done.returncode, done.stdout) == (0, "hello\nown\n"), done.stderr
+    (peak,) = [p for p in recording.report()["peak"] if p["layer"] == "device"]
+    assert peak["bytes"] == 1 << 20 and peak["by_site"][0]["site"]["line"] == 14
+    subprocess.run(["strip", program], check=True)
+    assert recording.gpuspy("run", "--simulate", "1GiB", "--", program).returncode == 1

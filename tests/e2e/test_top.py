@@ -129,6 +129,22 @@ def test_the_figures_are_the_programs_own(recording, program):
     program.end()
 
 
+def test_tensors_whose_memory_is_unmapped_are_not_live(recording):
+    """As of a vLLM that sleeps (mapping 1): they count again when their memory is mapped again (mapping 2)."""
+    with Rows(recording.database) as r:
+        r.device()
+        line = r.stack("serve.py:3 load")
+        for address, kept in ((1 << 30, MIB), (2 << 30, 2 * MIB), (3 << 30, 4 * MIB)):
+            r.block(1, kept, stack=line, layer=TENSOR, address=address)
+            r.block(.5, 4 * MIB, stack=line, address=address + 1)
+        r.db.executemany("INSERT INTO mapping(process_id,allocation_id,device,address,bytes,offset,map_ns,unmap_ns) VALUES(1,1,0,?,?,0,?,?)",
+                         [(1 << 30, 4 * MIB, 10**9 // 2, 2 * 10**9), (2 << 30, 4 * MIB, 10**9 // 2, 2 * 10**9),
+                          (2 << 30, 4 * MIB, 3 * 10**9, None), (3 << 30, 4 * MIB, 10**9 // 2, 10**9 - 1)])
+    (process,) = snapshot(recording)["processes"]
+    live = {series["layer"]: (series["bytes"], series["count"]) for series in process["live"]}
+    assert live["tensor"] == (6 * MIB, 2)
+
+
 def test_looking_again_and_again_finds_the_same_as_looking_once(recording, program):
     """Updating from new rows gives the same as reading everything once, and agrees with the program."""
     program.do("wwwwllll")
@@ -255,6 +271,16 @@ def test_wrong_words(recording):
     assert recording.gpuspy("top", "text.db").returncode == 3
     (recording.folder / "empty").mkdir()
     assert recording.gpuspy("top", "empty").returncode == 3
+
+
+def test_the_next_program_of_a_process_belongs_to_its_run(recording):
+    """A process that becomes another program (exec) begins run.PID-2.db: top and sql read it, as reports do."""
+    for name, run in (("run.db", "r"), ("run.101.db", "r"), ("run.101-2.db", "r"), ("run.101-3.db", "other"), ("run.101-x.db", "r")):
+        with Rows(recording.folder / name, run=run) as r:
+            r.block(1, MIB)
+    assert len(snapshot(recording, recording.folder / "run.db")["processes"]) == 3
+    counted = recording.gpuspy("sql", "--json", recording.folder / "run.db", "SELECT count(*) AS n FROM process").stdout
+    assert json.loads(counted) == [{"n": 3}]
 
 
 def test_two_processes_of_a_run_and_two_runs_of_a_folder(recording):

@@ -216,9 +216,11 @@ static void events(void)
     OK(cudaMemcpyAsync(device, pinned, MEGABYTE, cudaMemcpyHostToDevice, stream));
     OK(cudaEventRecord(end, stream));
     OK(cudaEventRecord(untimed, stream));
+    cudaGetLastError();
     CHECK_EQ(cudaEventQuery(end), cudaErrorNotReady);
     CHECK_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
     CHECK_EQ(cudaEventElapsedTime(&ms, start, end), cudaErrorNotReady);
+    CHECK_EQ(cudaGetLastError(), cudaSuccess); /* "not ready" is no error */
     CHECK_EQ(cudaEventElapsedTime(&ms, start, untimed), cudaErrorInvalidResourceHandle);
     CHECK(ms == -1);
     /* What waits for the event starts when the copy ends. */
