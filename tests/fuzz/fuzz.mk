@@ -21,8 +21,9 @@ $(O)/fuzz/%: $(O)/obj/tests/fuzz/%.o $(FUZZ_COMMON) $(FUZZ_LIBS)
 	$(Q)$(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $< $(FUZZ_LINK)
 
 .PRECIOUS: $(O)/obj/tests/fuzz/%.o
-.PHONY: fuzz fuzz-tests fuzz-programs
+.PHONY: fuzz fuzz-tests fuzz-programs fuzz-objects
 fuzz-tests: $(FUZZ_TEST)
+fuzz-objects: $(FUZZ_SRC:tests/fuzz/%.c=$(O)/obj/tests/fuzz/%.o) $(FUZZ_COMMON)
 fuzz-programs: $(FUZZ_BIN) $(FUZZ_TEST)
 
 # make fuzz T=name runs only the targets whose names contain it, for SECONDS=n each.

@@ -74,8 +74,7 @@ void fuzz_seeds(fuzz_put put)
 {
     static const char *const texts[] = {
         "for x, y in loader:\n    losses.append(criterion(model(x), y))  # kept\n",
-        "d = (a[:, None] - b[None]).pow(2); e = einsum('i,j->ij', a, b)\nf = max(x.unsqueeze(1), "
-        "y.unsqueeze(dim=-1))\n",
+        "d = (a[:, None] - b[None]).pow(2); e = einsum('i,j->ij', a, b)\nf = max(x[1], y.unsqueeze(-1))\n",
         "total += loss; cache[key] = out\nif a: b = c = d[1:2]\n",
         "def f(self, *, x: int = 3) -> None:\n\t'''doc\n\ttoken: X\n\t'''\n\treturn [g(y) for y in x]\n",
         "api_key = (\n  \"X\"\n  'Y'\n)\npasswords = ['a', {'b': 'c'}]\n-----BEGIN PRIVATE KEY-----\nX\n",
