@@ -679,6 +679,29 @@ uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t s
     return at;
 }
 
+/* [setSegmentStateToCheckpoint] */
+uint32_t caching_allocate_at(struct caching_allocator *a, uint64_t address, int64_t bytes, uint32_t pool)
+{
+    uint32_t at = 0;
+    const struct caching_block *b = a->blocks;
+    for (; at < a->blocks_n; at++, b++)
+        if (b->bytes && !b->allocated && !b->pending && b->mapped && b->pool / 2 == pool && b->address <= address &&
+            b->bytes - (int64_t)(address - b->address) >= bytes)
+            break;
+    if (at == a->blocks_n) return CACHING_NO_BLOCK;
+    set_erase(a, at);
+    if (address > a->blocks[at].address) {
+        const uint32_t rest = split_block(a, at, (int64_t)(address - a->blocks[at].address));
+        set_insert(a, at);
+        at = rest;
+    }
+    if (a->blocks[at].bytes > bytes) set_insert(a, split_block(a, at, bytes));
+    renumber_block(a, at);
+    a->blocks[at].allocated = true;
+    count_allocated(a, a->blocks[at].bytes);
+    return at;
+}
+
 void caching_release(struct caching_allocator *a, uint32_t block)
 {
     count_allocated(a, -a->blocks[block].bytes);

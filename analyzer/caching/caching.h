@@ -68,6 +68,9 @@ void caching_allocator_free(struct caching_allocator *a);
 /* Serves a request of `bytes` on a stream. Returns its block; CACHING_NO_BLOCK: out of memory. `pool`: 0 the default
  * one. */
 uint32_t caching_allocate(struct caching_allocator *a, int64_t bytes, uint64_t stream, uint32_t pool);
+/* Allocates these bytes in a free block of a pool, as PyTorch does when it restores the pool's blocks.
+ * CACHING_NO_BLOCK: they are not free. */
+uint32_t caching_allocate_at(struct caching_allocator *a, uint64_t address, int64_t bytes, uint32_t pool);
 /* The free block that such a request would take, CACHING_NO_BLOCK: none. Nothing changes. */
 uint32_t caching_find_block(struct caching_allocator *a, int64_t bytes, uint64_t stream, uint32_t pool);
 void caching_release(struct caching_allocator *a, uint32_t block);

@@ -191,9 +191,10 @@ void whatif_lane_free(struct whatif_lane *l)
 
 void whatif_lane_forget(struct whatif_lane *l)
 {
-    ARENA_RELEASE(l->block_of, l->recorded, l->taken);
+    ARENA_RELEASE(l->block_of, l->recorded, l->taken, l->pool_blocks);
     whatif_space_free(&l->freed);
     map_free(&l->placed);
+    map_free(&l->in_pools);
     l->recorded = l->taken = NULL;
     l->recorded_n = l->recorded_cap = l->taken_n = l->taken_cap = 0;
     l->block_of = NULL;
@@ -227,6 +228,26 @@ uint32_t whatif_lane_allocate(struct whatif_lane *l, uint32_t number, int64_t by
         l->unsure_retry = l->unsure_retry || caching_totals(l->allocator)->retries != retries;
     if (l->recorded_n) part_lane(l); /* segments that the lane does not need */
     return l->block_of[number];
+}
+
+void whatif_lane_note_pool(struct whatif_lane *l, uint32_t number, uint64_t recorded)
+{
+    const uint32_t block = l->block_of[number], known = map_get(&l->in_pools, recorded);
+    if (block == CACHING_NO_BLOCK) return;
+    if (known == MAP_NEW) *map_at(&l->in_pools, recorded) = (uint32_t)l->pool_blocks_n;
+    struct whatif_hole *b = known == MAP_NEW ? ARENA_ADD(l->pool_blocks) : &l->pool_blocks[known];
+    *b = (struct whatif_hole){caching_block_address(l->allocator, block),
+                              (uint64_t)caching_block_bytes(l->allocator, block)};
+}
+
+bool whatif_lane_restore(struct whatif_lane *l, uint32_t number, uint64_t recorded, uint32_t pool)
+{
+    const uint32_t known = map_get(&l->in_pools, recorded);
+    if (known == MAP_NEW) return false;
+    const struct whatif_hole *b = &l->pool_blocks[known];
+    number_room(l, number);
+    l->block_of[number] = caching_allocate_at(l->allocator, b->address, (int64_t)b->bytes, pool);
+    return l->block_of[number] != CACHING_NO_BLOCK;
 }
 
 enum { TAKEN = UINT32_MAX - 1 }; /* in `placed`: a block that was freed */

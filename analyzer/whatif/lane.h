@@ -19,6 +19,8 @@ struct whatif_lane {
     struct caching_allocator *allocator;
     ARENA_ROWS(uint32_t, block_of); /* by run_live_number, block_of_n of them: the block; CACHING_NO_BLOCK none */
     struct map placed;              /* recorded address → the block, of those that whatif_lane_place made */
+    struct map in_pools; /* recorded address → index of pool_blocks: the last block of a private pool there */
+    ARENA_LIST(struct whatif_hole, pool_blocks);
     struct whatif_space space;
     ARENA_LIST(struct whatif_hole, recorded); /* segments that the recorded allocator requested since the last tensor */
     ARENA_LIST(struct whatif_hole, taken);    /* segments that have their recorded addresses, ascending */
@@ -46,6 +48,10 @@ void whatif_lane_note_segment(struct whatif_lane *l, uint64_t address, int64_t b
 void whatif_lane_note_thread(struct whatif_lane *l, uint32_t thread, uint32_t pool);
 /* For the lifetime of this number. Returns the block; CACHING_NO_BLOCK: out of memory. */
 uint32_t whatif_lane_allocate(struct whatif_lane *l, uint32_t number, int64_t bytes, uint64_t stream, uint32_t pool);
+/* Notes the block of a lifetime in a private pool; allocates such a block again, where the last one with that recorded
+ * address was, false: it is not free. */
+void whatif_lane_note_pool(struct whatif_lane *l, uint32_t number, uint64_t recorded);
+bool whatif_lane_restore(struct whatif_lane *l, uint32_t number, uint64_t recorded, uint32_t pool);
 /* The lifetime's block, which the caller frees; if it has none, the placed one at its recorded address.
  * CACHING_NO_BLOCK: neither. */
 uint32_t whatif_lane_take(struct whatif_lane *l, uint32_t number, uint64_t address);

@@ -111,6 +111,15 @@ uint32_t whatif_failed_pool(const struct whatif_device *d, size_t oom, bool *hel
     return found == MAP_NEW ? 0 : found / 2;
 }
 
+bool whatif_restores(struct whatif_lane *l, const struct run *run, const struct run_lifetime *life, uint32_t pool)
+{
+    if (!pool || life->space == GS_SPACE_POOL) return false;
+    const uint32_t line = run_stack_python(run, life->stack);
+    if (!run_stack_is_in(run, line, NULL, "apply_checkpoint_execution_state_in_allocator")) return false;
+    const bool freed = life->free_ns != RUN_NEVER && line == run_stack_python(run, run_free_stack(run, life));
+    return freed || whatif_lane_restore(l, run_live_number(run, life), life->address, pool);
+}
+
 int64_t whatif_note_segment(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
                             bool freed)
 {

@@ -185,6 +185,11 @@ static inline void whatif_empty_as_recorded(struct caching_allocator *a, const s
         caching_empty_cache(a);
 }
 
+static inline uint64_t whatif_stream_of(const struct run_lifetime *life)
+{
+    return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
+}
+
 /* The pool of a tensor; `unknown` is set if it may be in a private one that is not known. */
 static inline uint32_t whatif_pool_of(const struct whatif_device *d, struct whatif_pool_map *m,
                                       const struct run_lifetime *life, bool *unknown)
@@ -194,6 +199,9 @@ static inline uint32_t whatif_pool_of(const struct whatif_device *d, struct what
     *unknown = pool < 0 && (captured || m->any_private);
     return pool >= 0 ? (uint32_t)pool : captured;
 }
+/* torch.compile restores the blocks of a private pool as they were at an earlier moment: PyTorch makes all of them, and
+ * then frees those that were free. Is the tensor such a block, and done? */
+bool whatif_restores(struct whatif_lane *l, const struct run *run, const struct run_lifetime *life, uint32_t pool);
 /* For memory of PyTorch's allocator: a segment, or pages of one. Returns the pool of freed memory, -1 unknown. */
 int64_t whatif_note_segment(const struct whatif_device *d, struct whatif_pool_map *m, const struct run_lifetime *life,
                             bool freed);

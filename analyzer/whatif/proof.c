@@ -389,11 +389,6 @@ static inline void read_samples(struct proof *p, uint32_t process, int64_t ns)
     }
 }
 
-static uint64_t proof_stream_of(const struct run_lifetime *life)
-{
-    return life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
-}
-
 static void on_segment(struct beside *b, const struct run_lifetime *life, bool freed)
 {
     struct whatif *w = b->proof->w;
@@ -597,7 +592,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
         const int64_t until = gone ? whatif_waits_until(w, d->process, life) : 0;
         if (gone && !until) return;
         *ARENA_ADD(d->pieces) = (struct whatif_piece){.address = life->address,
-                                                      .stream = proof_stream_of(life),
+                                                      .stream = whatif_stream_of(life),
                                                       .bytes = life->bytes,
                                                       .until_ns = until,
                                                       .block = true};
@@ -619,7 +614,10 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
     b->begin_ns = 0;
     b->events++;
     w->proof.blocks++;
-    note_stream(b, proof_stream_of(life));
+    const bool restored = whatif_restores(&b->lane, w->run, life, pool);
+    w->proof.blocks_placed += restored;
+    if (restored) return;
+    note_stream(b, whatif_stream_of(life));
     whatif_release_due(&b->dues, a, finished_until(b, life->alloc_ns));
     b->event_ns = life->alloc_ns;
     note_unseen_flush(b, b->refused);
@@ -641,6 +639,7 @@ static void on_tensor(struct beside *b, const struct run_lifetime *life)
         part_replay(b, "the replay finds no memory for a request that succeeded");
     } else {
         const bool placed = is_block_placed(b, life, block);
+        if (pool) whatif_lane_note_pool(&b->lane, run_live_number(w->run, life), life->address);
         const char *difference = difference_of(b, life, block, placed);
         w->proof.blocks_placed += placed;
         if (difference) part_replay(b, difference);

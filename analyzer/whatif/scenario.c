@@ -42,8 +42,7 @@ struct track { /* a device under one scenario */
     uint32_t last_stacks[LAST_STACKS]; /* of requests, a ring */
     bool reserved_differs;             /* from what was reserved in the recording, at some request */
     bool figures_differ;               /* that, or what was allocated */
-    bool own_cap;                      /* the scenario sets it */
-    bool own_expandable;               /* likewise */
+    bool own_cap, own_expandable;      /* the scenario sets them */
     struct whatif_drawing drawing;
     struct whatif_sums sums; /* of --without */
 };
@@ -379,15 +378,16 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
     advance_play(p, t, life->alloc_ns);
     settle_query(p, t, false);
     if (whatif_was_before(p->w, process, life)) return; /* it is placed, or was freed */
-    t->last_stream = life->stream == GS_STREAM_UNKNOWN ? 0 : life->stream;
+    t->last_stream = whatif_stream_of(life);
     whatif_release_due(&t->dues, t->lane.allocator, waits_from(p, t, life->alloc_ns));
     const struct whatif_scale *scale = p->scenario->scale;
     const int64_t bytes = scale ? whatif_scaled(p->w, &t->rules, life, process, scale) : whatif_asked(&t->rules, life);
     const struct whatif_device *d = &p->w->devices[t - p->tracks];
     bool unknown; /* the proof reports it */
     const uint32_t pool = whatif_pool_of(d, &p->maps[t - p->tracks], life, &unknown);
-    caching_set_capturing(t->lane.allocator, life->space == GS_SPACE_POOL);
     const uint32_t number = run_live_number(p->w->run, life);
+    if (whatif_restores(&t->lane, p->w->run, life, pool)) return;
+    caching_set_capturing(t->lane.allocator, life->space == GS_SPACE_POOL);
     whatif_lane_note_thread(&t->lane, life->thread, pool);
     if (whatif_lane_allocate(&t->lane, number, bytes, t->last_stream, pool) == CACHING_NO_BLOCK) {
         run_out(p, t,
@@ -399,6 +399,7 @@ static void play_allocation(struct play *p, struct track *t, const struct run_li
                 false);
         return;
     }
+    if (pool) whatif_lane_note_pool(&t->lane, number, life->address);
     t->events++;
     t->last_stacks[t->requests++ % LAST_STACKS] = life->stack;
     note_figures(p, t);
@@ -507,9 +508,8 @@ static void play_on_oom(struct play *p, const struct run_oom *oom, size_t index)
         return;
     }
     const int64_t spare = play_free_bytes(t);
-    if (run_oom_is_end(oom)) o->request_fits = true;
-    if (run_oom_is_end(oom)) o->spare_bytes = spare;
     if (!run_oom_is_end(oom)) o->doubts |= WHATIF_HANDLED;
+    if (run_oom_is_end(oom)) o->request_fits = true, o->spare_bytes = spare;
     if (p->scenario->requests) p->scenario->requests[index] = (struct whatif_request){true, spare};
     caching_release(t->lane.allocator, block); /* in the recording it failed: nothing uses it */
 }

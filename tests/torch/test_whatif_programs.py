@@ -443,6 +443,22 @@ def test_pages_that_a_failing_request_got_before_it_failed_count(once, freed):
     assert answer["replay"]["exact"] and answer["recorded"]["peak_reserved_bytes"] == int(run.stdout.split()[-1]), (answer, run.stdout)
 
 
+def test_a_private_pool_that_is_laid_out_again(once):
+    """Before torch.compile captures another shape, it restores what the pool of its graphs had after the last one."""
+    code = ("import torch\nmodel = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(3)]).cuda()\n"
+            "compiled, kept = torch.compile(model, backend='cudagraphs', dynamic=False), []\nfor step, n in enumerate((300, 300, 900, 300, 900, 900, 2000, 300)):\n"
+            "    torch.compiler.cudagraph_mark_step_begin()\n    with torch.no_grad():\n        y = compiled(torch.randn(n, 512, device='cuda'))\n"
+            "        kept.append(y[:100].clone())\n    x = torch.empty(12 + 3 * step << 20, dtype=torch.uint8, device='cuda')\n    del x, y\n")
+    runs = [once(f"laid out again {setting}", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB", PYTORCH_CUDA_ALLOC_CONF=setting) for setting in SETTINGS[:2]]
+    answers = [asked(run.database, "--set", SETTINGS[1]) for run in runs]
+    version = tuple(int(n) for n in answers[0]["replay"]["torch_version"].split(".")[:2])
+    with sqlite3.connect(runs[0].database) as db:
+        assert db.execute("SELECT 1 FROM frame WHERE function LIKE '%apply_checkpoint_execution_state%'").fetchone()
+    db.close()
+    assert all(answer["replay"]["exact"] or version >= (2, 12) for answer in answers), answers
+    assert answers[0]["whatif"][0]["peak_reserved_bytes"] == answers[1]["recorded"]["peak_reserved_bytes"], answers
+
+
 def test_a_result_that_depends_on_addresses_is_inexact(once):
     """Two free blocks of the same size: if the one in the larger segment is taken, that segment does not become free."""
     code = ("import torch\nmib = lambda n: torch.empty(n << 20, dtype=torch.uint8, device='cuda')\n"
