@@ -2,7 +2,6 @@
 #include "analyzer/caching/caching.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/caching/block_set.h"
 

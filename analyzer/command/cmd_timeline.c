@@ -1,6 +1,5 @@
 /* gpuspy timeline: memory over time, in the terminal. */
 #include <stdio.h>
-#include <string.h>
 #include "analyzer/command/commands.h"
 #include "analyzer/view/view_timeline.h"
 #include "analyzer/view/viewing.h"

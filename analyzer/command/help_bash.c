@@ -1,6 +1,5 @@
 /* The completion for bash, from the tables. */
 #include <stdio.h>
-#include <string.h>
 #include "analyzer/command/help.h"
 
 static bool takes_value(const struct option_row *r)

@@ -4,7 +4,6 @@
 #include "analyzer/command/unrecorded.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <sqlite3.h>

@@ -10,7 +10,6 @@
 #include "analyzer/base/program.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/text.h"
-#include "analyzer/launch/launch.h"
 
 #if defined(__aarch64__)
 enum { MACHINE = EM_AARCH64 };

@@ -2,7 +2,6 @@
 #include "analyzer/diff/diff_parts.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/site/site.h"
 #include "analyzer/base/each.h"
 #include "analyzer/base/sort.h"

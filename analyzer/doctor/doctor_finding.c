@@ -2,7 +2,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 #include "analyzer/base/arena.h"
 
 void doctor_add_finding(struct doctor *d, enum doctor_section section, enum doctor_state state, const char *id,

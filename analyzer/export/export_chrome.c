@@ -2,7 +2,6 @@
 #include "analyzer/export/export_chrome.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/base/json_out.h"
 #include "analyzer/report/report.h"

@@ -2,7 +2,6 @@
  * divided into parts, and each part gets its highest, its lowest and its last point: so the peak is exact, and the size
  * does not grow with the run. */
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/category/category_use.h"
 #include "analyzer/export/export_chrome.h"
 #include "analyzer/base/sort.h"

@@ -1,6 +1,5 @@
 /* The tables by line: bytes, waits and copies of each. */
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/export/export_tables.h"
 #include "analyzer/site/site.h"
 #include "analyzer/question/wait.h"

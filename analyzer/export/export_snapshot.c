@@ -8,7 +8,6 @@
 #include "analyzer/site/site.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct snapshot {
     struct export *e;

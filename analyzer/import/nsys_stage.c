@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/base/text.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/import/nsys_calls.h"

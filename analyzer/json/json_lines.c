@@ -1,7 +1,6 @@
 /* Lists by line as JSON: what is summed, the line, and its largest call paths. */
 #include "analyzer/json/json_parts.h"
 #include "analyzer/run/words.h"
-#include "analyzer/base/arena.h"
 
 static void path_json(json_t *o, const struct result_line_path *p)
 {

@@ -14,7 +14,6 @@
 #include "analyzer/step/step.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { AGAIN = 8, SOME = 16, STEPS = 2 /* the step of the failure, and a further one */ };
 

@@ -6,7 +6,6 @@
 #include "analyzer/oom/waterfall.h"
 
 #include <math.h>
-#include <string.h>
 
 typedef struct oom_facts facts;
 

@@ -12,7 +12,6 @@
  * program evaluates: earlier backward passes followed other lines, or the names of its functions show it.
  */
 #include "analyzer/oom/oom_graph.h"
-#include "analyzer/oom/oom_words.h"
 #include "analyzer/site/site.h"
 #include "analyzer/site/holder.h"
 #include "analyzer/site/source_context.h"

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "analyzer/oom/oom_words.h"
 #include "analyzer/whatif/lane.h"
 #include "analyzer/whatif/rules.h"
 #include "analyzer/base/sort.h"

@@ -1,7 +1,6 @@
 #include "analyzer/oom/oom_replay.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct oom_replays {
     struct whatif_scenario scenarios[OOM_REPLAY_SETTINGS];

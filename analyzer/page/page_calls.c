@@ -1,7 +1,6 @@
 #include "analyzer/page/page_calls.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/question/wait.h"
 #include "analyzer/base/sort.h"
 #include "analyzer/run/words.h"

@@ -1,7 +1,6 @@
 #include "analyzer/page/page_events.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/step/step.h"
 #include "analyzer/base/sort.h"

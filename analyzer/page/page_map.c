@@ -1,7 +1,6 @@
 #include "analyzer/page/page_map.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/question/signature.h"
 #include "analyzer/base/units.h"

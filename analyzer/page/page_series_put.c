@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct exact { /* the live memory of one call path and category at the peak */
     uint32_t stack;

@@ -2,7 +2,6 @@
 #include "analyzer/base/sort.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     CANDIDATES = 32, /* per call path; a bit each */

@@ -1,7 +1,6 @@
 #include "analyzer/profile/call_tree.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
 

@@ -13,7 +13,6 @@
 #include "analyzer/question/library.h"
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/signature.h"
-#include "analyzer/step/step.h"
 #include "analyzer/question/question.h"
 
 #include <stdlib.h>

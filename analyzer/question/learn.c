@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/allocator/allocator.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/base/term.h"

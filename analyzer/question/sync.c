@@ -11,7 +11,6 @@
 #include "analyzer/question/question.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static const double matters_share = 0.02, matters_s = 0.001;
 enum {

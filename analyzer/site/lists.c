@@ -3,7 +3,6 @@
 #include "analyzer/base/sort.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 uint32_t site_index(struct site_builder *b, uint32_t stack)
 {

@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/base/arena.h"
 
 enum { BUCKETS_PER_S = 10, BUCKETS = TOP_CURVE_S * BUCKETS_PER_S, POINTS_MIN = 3 };

@@ -2,7 +2,6 @@
 #include "analyzer/top/view_parts.h"
 
 #include <math.h>
-#include <string.h>
 #include <time.h>
 #include "analyzer/base/text.h"
 

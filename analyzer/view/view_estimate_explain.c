@@ -1,5 +1,4 @@
 /* The origin of each number of an estimate. */
-#include <string.h>
 #include "analyzer/view/view_estimate_parts.h"
 #include "analyzer/base/text.h"
 

@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/json/json_parts.h"
 #include "analyzer/site/site.h"

@@ -8,7 +8,6 @@
 #include "analyzer/base/units.h"
 #include "analyzer/view/view_text_parts.h"
 #include "analyzer/base/sort.h"
-#include "analyzer/report/report.h"
 #include "analyzer/base/term.h"
 
 #define COLUMNS_MAX 160

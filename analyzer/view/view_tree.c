@@ -1,7 +1,6 @@
 #include "analyzer/view/view_tree.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/draw/json_site.h"
 #include "analyzer/base/units.h"

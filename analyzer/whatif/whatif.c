@@ -2,8 +2,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include "analyzer/allocator/allocator.h"
 #include "analyzer/whatif/parts.h"
 
 const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
