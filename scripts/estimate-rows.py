@@ -24,7 +24,9 @@ reserved less the weights. It also has the kernels that CUDA loads later, 50 to 
 memory_allocated() between two tokens, when no temporary is live. serving-*.tsv: what vLLM
 subtracted from its share of the GPU, which is the share less the available KV cache."""
 import csv
+import functools
 import hashlib
+import io
 import json
 import os
 import re
@@ -235,16 +237,33 @@ def options(row):
     return out
 
 
-def estimated(row):
-    gpu = GPUS.get(row["gpu"])
-    command = [TOOL, "estimate", "--json", "--no-calibration", *options(row)] + (["--gpu", gpu] if gpu else [])
-    done = subprocess.run(command, text=True, capture_output=True)
+@functools.cache
+def answered(form, *words):
+    """What `gpuspy estimate` prints."""
+    done = subprocess.run([TOOL, "estimate", form, "--no-calibration", *words], text=True, capture_output=True)
     if done.returncode > 1:
         raise Skipped(done.stderr.strip().split("\n")[-1].removeprefix("gpuspy: estimate: "))
-    plan = json.loads(done.stdout)
+    return done.stdout
+
+
+def lines_of(*words):
+    """The lines of an estimate, as in its JSON. As CSV, because for that no other settings are tried."""
+    rows = csv.DictReader(io.StringIO(answered("--csv", *words)))
+    return [{**row, **{key: int(row[key]) for key in ("low_bytes", "bytes", "high_bytes")}, "phases": row["phases"].split(),
+             "host": row["host"] == "true"} for row in rows]
+
+
+def phases_of(lines):
+    return dict.fromkeys(phase for line in lines for phase in line["phases"])
+
+
+def estimated(row):
+    gpu = GPUS.get(row["gpu"])
+    command = [*options(row)] + (["--gpu", gpu] if gpu else [])
     if counter(row) == "beside the cache":
-        used = plan["gpus"][0]["server"]["used"]
-        return [used[key] for key in ("low_bytes", "bytes", "high_bytes")], command[2:]
+        used = json.loads(answered("--json", *command))["gpus"][0]["server"]["used"]
+        return [used[key] for key in ("low_bytes", "bytes", "high_bytes")], command
+    lines = lines_of(*command)
     left = {"driver": (), "reserved": ("context", "communication"), "after loading": ("context", "weights"),
             "allocated and context": ("communication", "allocator"), "allocated": ("context", "communication", "allocator"),
             "between tokens": ("context", "communication", "allocator", "temporaries", "activations", "logits")}[counter(row)]
@@ -253,16 +272,17 @@ def estimated(row):
     best = None
     # Qwen3's figures in 16 bits are weights, cache and 36 MiB for prompts of 6,144, 14,336 and 30,720 tokens: without the moment
     # at which the prompt is read.
-    for name in set(plan["phases"]) - ({"prefill"} if "QwenLM/Qwen3" in row["source"] else set()):
-        parts = [line for line in plan["lines"] if name in line["phases"] and not line["host"]
+    for name in set(phases_of(lines)) - ({"prefill"} if "QwenLM/Qwen3" in row["source"] else set()):
+        parts = [line for line in lines if name in line["phases"] and not line["host"]
                  and (line["part"] not in left or (line["part"] == "allocator" and line["name"].startswith("blocks")))]
         sums = [sum(line[key] for line in parts) for key in ("low_bytes", "bytes", "high_bytes")]
         best = [max(pair) for pair in zip(best or sums, sums)]  # as gpuspy's own peak: the largest low, expected and high
     if counter(row) == "after loading":  # also kernels that CUDA loads later
         best[2] += 90 * 2**20
     if counts_drivers_memory(row):
-        best = [x + 80 * GIB - plan["gpus"][0]["total_bytes"] for x in best]
-    return best, command[2:]
+        total = json.loads(answered("--json", *command))["gpus"][0]["total_bytes"]
+        best = [x + 80 * GIB - total for x in best]
+    return best, command
 
 
 def judged(path, show=False):
@@ -282,7 +302,7 @@ def judged(path, show=False):
         low, likely, high = low * scale, likely * scale, high * scale
         error, source = likely / known - 1, re.split(r"[ @]", row["source"].removeprefix("github "))[0]
         if show:
-            print(f"{error:+7.1%} {low / known - 1:+7.1%} {high / known - 1:+7.1%} {counter(row):9} {row['model'][:26]:26} {' '.join(command[2:])}")
+            print(f"{error:+7.1%} {low / known - 1:+7.1%} {high / known - 1:+7.1%} {counter(row):9} {row['model'][:26]:26} {' '.join(command)}")
         found.append((source, row["model"], abs(error), low <= known <= high, known > high, (high - low) / likely, error, row))
     return found, others, skipped
 

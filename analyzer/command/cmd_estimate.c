@@ -225,6 +225,7 @@ static int answer_estimate(const struct settings *s, const struct estimate_recip
             .gpus_n = named_n,
             .network = (double)s->plan.network,
             .solve = index_of_word(s->solve, estimate_solve_words),
+            .lines = s->csv,
             .argc = argc,
             .argv = argv,
             .model = s->plan.model.model ? text_path_here(model_text, sizeof model_text, s->plan.model.model) : NULL};

@@ -232,9 +232,9 @@ bool estimate_answer_build(const char *command, const struct plan *plan, const s
                              command);
     }
     estimate_wires_build(&a->plan, wish->network, &a->wires);
-    if (!find_changes(a)) return too_much(command);
+    if (!wish->lines && !find_changes(a)) return too_much(command);
     note_assumed(a);
-    estimate_note_unstated(&a->plan, wish->argc, wish->argv, &a->result);
+    if (!wish->lines) estimate_note_unstated(&a->plan, wish->argc, wish->argv, &a->result);
     a->argc = wish->argc;
     a->argv = wish->argv;
     format_beside_model(&a->plan, wish->model, a->beside, sizeof a->beside);

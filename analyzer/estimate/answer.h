@@ -49,6 +49,7 @@ struct estimate_answer_request {
     size_t gpus_n;
     double network; /* bytes/s of a GPU to other machines; 0: not given */
     int solve;      /* enum estimate_solve_what; -1: nothing */
+    bool lines;     /* no changes, and no notes on other settings: each needs estimates of its own */
     int argc;
     char **argv;       /* outlives the answer */
     const char *model; /* as it was named, quoted for a shell; NULL: given by --params or by its shape */

@@ -7,9 +7,7 @@
 import functools
 import importlib.util
 import json
-import os
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
@@ -61,32 +59,36 @@ RUNS = [
 ]
 
 
+@functools.cache
+def rows_script():
+    spec = importlib.util.spec_from_file_location("estimate_rows", ROOT / "scripts" / "estimate-rows.py")
+    rows = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rows)
+    return rows
+
+
 def estimate(settings):
-    build = Path(os.environ.get("O", "build"))
-    done = subprocess.run([str((build if build.is_absolute() else ROOT / build) / "gpuspy"), "estimate", "--json",
-                           "--no-calibration", *settings.split()], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert done.returncode in (0, 1) and done.stdout, (settings, done.stderr)
-    return json.loads(done.stdout)
+    return rows_script().lines_of(*settings.split())
 
 
 def add_up(lines):
     return [sum(line[key] for line in lines) for key in ("low_bytes", "bytes", "high_bytes")]
 
 
-def peak(answer, without, cached=()):
+def peak(lines, without, cached=()):
     """Low, likely and high of the phase that has most of what a counter counts. `cached`: parts that it counts always."""
-    lines = [line for line in answer["lines"] if not line["host"] and line["part"] not in without]
+    lines = [line for line in lines if not line["host"] and line["part"] not in without]
     return max((add_up([line for line in lines if phase in line["phases"] or line["part"] in cached])
-                for phase in answer["phases"]), key=lambda sums: sums[1])
+                for phase in rows_script().phases_of(lines)), key=lambda sums: sums[1])
 
 
-def counted(answer, counter):
-    return peak(answer, COUNTERS[counter], ("gradients",) if counter == STREAMS else ())
+def counted(lines, counter):
+    return peak(lines, COUNTERS[counter], ("gradients",) if counter == STREAMS else ())
 
 
-def part(answer, name):
+def part(lines, name):
     names = ("activations", "logits") if name == "activations" else (name,)
-    return add_up([line for line in answer["lines"] if line["part"] in names and not line["host"]])
+    return add_up([line for line in lines if line["part"] in names and not line["host"]])
 
 
 def predict(settings, what, counter):
@@ -165,13 +167,6 @@ def sharded():
 
 ROWS = ROOT / "scripts" / "estimate-rows"
 DISTRIBUTION = "median error | 90th percentile | between low and high | above high | mean width"
-
-
-def rows_script():
-    spec = importlib.util.spec_from_file_location("estimate_rows", ROOT / "scripts" / "estimate-rows.py")
-    rows = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(rows)
-    return rows
 
 
 @functools.cache
