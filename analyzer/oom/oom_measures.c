@@ -289,6 +289,17 @@ static int64_t states_to_come(const struct oom_sight *s)
     return s->phase == OOM_STEP && whole > arena_add_capped(states, states / 50) ? whole - states : 0;
 }
 
+/* In the first forward pass, the first backward pass has yet to allocate gradients, and the first step the optimizer's
+ * states. */
+static int64_t training_to_come(const struct oom_sight *s)
+{
+    enum { STATES = 2 }; /* of Adam; which optimizer is used is not known yet */
+    const int64_t parameters = s->of[RESULT_CATEGORY_PARAMETERS].bytes, states = parameters * STATES;
+    const bool first = s->trains && !s->evaluates && s->phase == OOM_FORWARD && s->f->backward_ns == RUN_UNKNOWN &&
+                       !s->of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes;
+    return first ? arena_add_capped(parameters, states) : 0;
+}
+
 /* Requests in forward or backward halve with the batch. */
 static void measure_batch(struct oom_sight *s)
 {
@@ -312,7 +323,9 @@ static void measure_batch(struct oom_sight *s)
     const bool larger = halves && !s->f->pending && run_is_known(s->f->earlier) && needs / LARGER > s->f->earlier &&
                         oom_step_of(s->b, s->v) >= STEPS;
     /* More passes may follow, or the rest of one that is larger than all before. */
-    const int8_t fits = s->f->pending || (larger && s->phase == OOM_FORWARD) ? OOM_MEASURE_AT_MOST : OOM_MEASURE_FITS;
+    const int64_t to_come = training_to_come(s);
+    const bool more = s->f->pending || (larger && s->phase == OOM_FORWARD) || to_come;
+    const int8_t fits = more ? OOM_MEASURE_AT_MOST : OOM_MEASURE_FITS;
     add_measure(
         s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? fits : OOM_MEASURE_FITS_NOT,
         larger ? TEXT(s,
@@ -327,7 +340,10 @@ static void measure_batch(struct oom_sight *s)
         : site_compares_samples(s->b, s->f->stack)
             ? "halve the batch; this changes the result, because the loss seems to compare the samples with "
               "each other (contrastive)"
-            : TEXT(s, "halve the batch and accumulate gradients over two%s", oom_setting_in(s, OOM_SETTING_BATCH)));
+            : TEXT(s, "halve the batch and accumulate gradients over two%s%s", oom_setting_in(s, OOM_SETTING_BATCH),
+                   to_come ? TEXT(s, " (in the first step, gradients and the optimizer's states need up to %s more)",
+                                  SIZE(s, to_come))
+                           : ""));
 }
 
 static void measure_checkpoint(struct oom_sight *s)
@@ -515,7 +531,7 @@ static void no_grad(struct oom_sight *s)
     /* a single line may be collecting its results, and so may those of a leak */
     bool sure = (s->repeating > 1 || oom_never_trains(s->b, s->f->stack)) && s->v->cause != RESULT_CAUSE_LEAK;
     if (oom_keeps_graph(s->f) || !(s->keeps || s->layers) ||
-        !(s->evaluates || (sure && (s->named || !s->trains || s->phase_new))))
+        !(s->evaluates || s->phase_new || (sure && (s->named || !s->trains))))
         return;
     if (site_is_without_gradients(s->b, pass)) return;
     if ((!s->evaluates && (s->phase_new || oom_is_in_training_file(s))) || !sure || s->layers) {

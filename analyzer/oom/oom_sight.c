@@ -167,6 +167,7 @@ static bool is_phase_new(const struct oom_sight *s, size_t end)
         if (f->kind == GS_FRAME_PYTHON) *map_at(&one, (uintptr_t)f) = 0;
         new = one.n && !run_path_has(f->file, "/torch/") && !seen_before(s->b->run, s->v->process, &one, end);
         map_free(&one);
+        if (new &&site_backward_follows(s->b, stack)) return false; /* of a second training */
     }
     return new;
 }
@@ -245,7 +246,7 @@ static void judge_pass(struct oom_sight *s)
                s->repeating && s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
     const bool infers = !s->trains && oom_never_trains(s->b, stack), frozen = infers && freezes_parameters(s);
     s->keeps = s->keeps && !frozen;
-    if (!s->keeps && s->phase == OOM_FORWARD && (s->evaluates || (infers && !frozen))) judge_layers(s);
+    if (!s->keeps && s->phase == OOM_FORWARD && (s->evaluates || s->phase_new || (infers && !frozen))) judge_layers(s);
 }
 
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,
