@@ -289,17 +289,6 @@ static int64_t states_to_come(const struct oom_sight *s)
     return s->phase == OOM_STEP && whole > arena_add_capped(states, states / 50) ? whole - states : 0;
 }
 
-/* In the first forward pass, the first backward pass has yet to allocate gradients, and the first step the optimizer's
- * states. */
-static int64_t training_to_come(const struct oom_sight *s)
-{
-    enum { STATES = 2 }; /* of Adam; which optimizer is used is not known yet */
-    const int64_t parameters = s->of[RESULT_CATEGORY_PARAMETERS].bytes, states = parameters * STATES;
-    const bool first = s->trains && !s->evaluates && s->phase == OOM_FORWARD && s->f->backward_ns == RUN_UNKNOWN &&
-                       !s->of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes;
-    return first ? arena_add_capped(parameters, states) : 0;
-}
-
 /* Requests in forward or backward halve with the batch. */
 static void measure_batch(struct oom_sight *s)
 {
@@ -323,7 +312,7 @@ static void measure_batch(struct oom_sight *s)
     const bool larger = halves && !s->f->pending && run_is_known(s->f->earlier) && needs / LARGER > s->f->earlier &&
                         oom_step_of(s->b, s->v) >= STEPS;
     /* More passes may follow, or the rest of one that is larger than all before. */
-    const int64_t to_come = training_to_come(s);
+    const int64_t to_come = oom_training_to_come(s);
     const bool more = s->f->pending || (larger && s->phase == OOM_FORWARD) || to_come;
     const int8_t fits = more ? OOM_MEASURE_AT_MOST : OOM_MEASURE_FITS;
     add_measure(
@@ -388,19 +377,11 @@ static void eight_bit(struct oom_sight *s)
                             of, SIZE(s, o->bytes)));
 }
 
-static int64_t count_ranks(const struct run *run)
-{
-    size_t n, ranks = 0;
-    const struct run_process *p = run_processes(run, &n);
-    for (size_t i = 0; i < n; i++) ranks += run_is_known(p[i].rank);
-    return (int64_t)ranks;
-}
-
 static void measure_zero(struct oom_sight *s)
 {
     const struct oom_held *o = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
     const struct run *run = s->b->run;
-    int64_t ranks = count_ranks(run);
+    int64_t ranks = oom_ranks(run);
     if (ranks < 2 || !o->bytes || run_stack_is_in(run, o->heaviest, "zero_redundancy_optimizer", NULL) ||
         run_stack_is_in(run, o->heaviest, "deepspeed", NULL) || run_stack_is_in(run, o->heaviest, "fsdp", NULL))
         return;

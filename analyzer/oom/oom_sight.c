@@ -286,3 +286,20 @@ bool oom_is_in_training_file(const struct oom_sight *s)
     }
     return false;
 }
+
+int64_t oom_training_to_come(const struct oom_sight *s)
+{
+    enum { STATES = 2 }; /* of Adam; which optimizer is used is not known yet */
+    const int64_t parameters = s->of[RESULT_CATEGORY_PARAMETERS].bytes, states = parameters * STATES;
+    const bool first = s->trains && !s->evaluates && s->phase == OOM_FORWARD && s->f->backward_ns == RUN_UNKNOWN &&
+                       !s->of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes;
+    return first ? arena_add_capped(parameters, states) : 0;
+}
+
+int64_t oom_ranks(const struct run *run)
+{
+    size_t n, ranks = 0;
+    const struct run_process *p = run_processes(run, &n);
+    for (size_t i = 0; i < n; i++) ranks += run_is_known(p[i].rank);
+    return (int64_t)ranks;
+}
