@@ -354,7 +354,7 @@ static void find_inputs(struct oom_failures *o)
     for (size_t i = 0; i < run_location_count(o->b->run) && i < o->come_of_cap; i++) {
         struct come *line = o->come_of[i] ? &o->come[o->come_of[i] - 1] : NULL;
         if (line && line->times >= ENTERED && line->times < LAYERS && !line->enters)
-            line->enters = oom_enters_device(o->b->run, run_location(o->b->run, (uint32_t)i)->stack);
+            line->enters = oom_enters_device(o->b, run_location(o->b->run, (uint32_t)i)->stack);
     }
 }
 

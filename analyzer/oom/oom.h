@@ -105,6 +105,7 @@ struct oom_facts {
     bool growing_native;    /* no Python called */
     int64_t growing_states; /* of `growing`: optimizer states */
     bool growing_queued;    /* a statement puts each block into a queue */
+    bool growing_keyed;     /* a loop over a collection stores each block under its key: as many as it has keys */
     bool growing_stored;    /* a statement is known that stores each block: neither parameters nor data from the host */
     bool growing_varies;    /* its blocks differ in size, and most have a size of their own */
     uint32_t widened;       /* the line that replaces a parameter by a larger one again and again; RUN_NONE none */
@@ -182,9 +183,9 @@ double oom_levels_turnover(const struct run *run, const struct oom_facts *f);
 bool oom_is_in_pass(const struct run *run, uint32_t stack);
 /* A lazy module that makes its parameters at its first call. */
 bool oom_is_lazy(const struct run *run, uint32_t stack);
-/* Copied to the device, or created there, by PyTorch's operators (native_functions.yaml); also anything without native
- * frames. */
-bool oom_enters_device(struct run *run, uint32_t stack);
+/* Copied to the device, or created there, by PyTorch's operators (native_functions.yaml); without native frames, by the
+ * statement. */
+bool oom_enters_device(struct site_builder *b, uint32_t stack);
 /* The memory that the program had needed before; after _growing, and after the timelines. */
 void oom_find_demand(struct site_builder *b, struct oom_facts *f);
 /* oom_step.c: the number of the step in which it failed, from 1 on; RUN_UNKNOWN. */

@@ -85,7 +85,9 @@ static bool only_loads(const facts *f)
  * growth is new. */
 static bool is_leak(const facts *f)
 {
-    if (f->growing <= 0 || f->pending || f->of_step || f->growing < oom_other_bytes(f) || only_loads(f)) return false;
+    if (f->growing <= 0 || f->pending || f->of_step || f->growing_keyed || f->growing < oom_other_bytes(f) ||
+        only_loads(f))
+        return false;
     if (f->live - f->before_growth < f->growing / 2)
         return false; /* as much was freed as was allocated: a replacement */
     int64_t missing = run_is_known(f->free) && f->requested > f->free ? f->requested - f->free : 0;
@@ -129,8 +131,7 @@ static bool is_cache_fragmentation(const facts *f)
     bool many = (double)holes >= hole_share * (double)f->tensor_reserved;
     bool outgrown = run_is_known(f->earlier) && f->live - f->earlier > holes / 2; /* the holes would soon be filled */
     bool small = (double)holes >= hole_least * (double)f->tensor_reserved && holes / HOLES_FOR >= f->requested;
-    bool most = holes >= f->tensor_reserved / 3;
-    return (many && (most || !outgrown) &&
+    return (many && !outgrown &&
             (holes >= f->requested || (pieces && arena_add_capped(holes, room) >= f->requested))) ||
            (small && pieces && !outgrown) || (arena_add_capped(holes, room) >= f->requested && is_known_demand(f, 0));
 }
@@ -147,10 +148,10 @@ static bool is_preallocation(const facts *f)
            (double)f->preallocated->bytes >= preallocated_share * (double)f->total;
 }
 
-/* All of it was in use when the device was first seen, as a context is, which can take half of a small GPU. */
+/* All of it was in use when the device was first seen, as a context is, which can take most of a small GPU. */
 static bool is_only_first(const struct oom_facts *f)
 {
-    return run_is_known(f->outside_first) && run_is_known(f->outside) && f->outside_first <= f->total / 2 &&
+    return run_is_known(f->outside_first) && run_is_known(f->outside) &&
            f->outside <= f->outside_first + f->outside_first / 8 && f->device_live <= f->tensor_reserved;
 }
 

@@ -3,6 +3,7 @@
 #include "analyzer/base/text.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/site/native_source.h"
+#include "analyzer/site/source_context.h"
 #include "analyzer/site/source_input.h"
 
 #include <string.h>
@@ -160,12 +161,18 @@ bool oom_is_lazy(const struct run *run, uint32_t stack)
     return run_stack_is_in(run, stack, NULL, "initialize_parameters");
 }
 
-bool oom_enters_device(struct run *run, uint32_t stack)
+/* Without native frames, the statement shows it. */
+static bool names_entry(struct site_builder *b, uint32_t stack)
+{
+    static const char *const words[] = {".to(", ".cuda(", "device=", "rand", "zeros(", "ones(", "full(", "arange("};
+    return ANY_OF(w, words, COUNT_OF(words), site_statement_has(b, stack, *w));
+}
+
+bool oom_enters_device(struct site_builder *b, uint32_t stack)
 {
     static const char *const operators[] = {"_to_copy",   "_ops::rand",   "_ops::zeros", "_ops::ones",
                                             "_ops::full", "_ops::arange", "_ops::normal"};
-    const struct run_frame *frame = run_stack_frame(run, stack);
-    bool is = !frame || frame->kind != GS_FRAME_NATIVE; /* not known without native frames */
-    for (size_t i = 0; i < COUNT_OF(operators) && !is; i++) is = run_stack_calls(run, stack, operators[i]);
-    return is;
+    const struct run_frame *frame = run_stack_frame(b->run, stack);
+    if (!frame || frame->kind != GS_FRAME_NATIVE) return names_entry(b, stack);
+    return ANY_OF(o, operators, COUNT_OF(operators), run_stack_calls(b->run, stack, *o));
 }

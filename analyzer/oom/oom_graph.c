@@ -163,13 +163,13 @@ SORT_ORDER(order_freed_by_size, struct freed, SORT_DOWN(x->each, y->each) ?: SOR
 
 /* The lines that copy to the GPU, outside of passes, what is freed soon. One that is smaller, rarer and older than
  * another is left out. */
-static struct freed *list_freed(const struct site_builder *b, const struct oom_live *live, size_t n, size_t *listed)
+static struct freed *list_freed(struct site_builder *b, const struct oom_live *live, size_t n, size_t *listed)
 {
     struct freed *list = arena_zeroed(n + 1, sizeof *list);
     size_t found = 0;
     EACH (o, live, n) {
         const uint32_t stack = run_location(b->run, o->location)->stack;
-        if (o->count <= 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) && oom_enters_device(b->run, stack))
+        if (o->count <= 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) && oom_enters_device(b, stack))
             list[found++] = (struct freed){o->bytes / (int64_t)o->count, o->last_ns, o->times};
     }
     SORT(list, found, order_freed_by_size);
@@ -200,7 +200,7 @@ static bool larger_freed(const struct freed *freed, size_t n, const struct oom_l
 /* Is there a block for nearly each time, made outside of passes and during the growth, unlike parameters? The first one
  * is made before its pass, unless passes take over results: others are made from what the pass returned. Many lines
  * inside modules show that, too. */
-static bool input_kept(const struct site_builder *b, const struct oom_live *live, size_t n, const struct oom_facts *f)
+static bool input_kept(struct site_builder *b, const struct oom_live *live, size_t n, const struct oom_facts *f)
 {
     enum { LINES = 4 };
     const bool any = f->growing_sites >= LINES;

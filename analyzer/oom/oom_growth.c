@@ -288,6 +288,14 @@ static bool is_stored_each_time(struct site_builder *b, const struct oom_facts *
            !run_stack_calls(run, f->growing_stack, "_to_copy");
 }
 
+/* A loop that stores one block under each key of a collection ends with it, as the loading of weights does. Outputs of
+ * passes can be stored so, too. */
+static bool is_stored_by_key(struct site_builder *b, const struct oom_facts *f)
+{
+    const struct result_growth *g = f->growth;
+    return g && g->holders_n && !f->growing_in_pass && site_fills_keys(b, g->holders[0].file, g->holders[0].line);
+}
+
 /* Of a line: all of its call paths that grow. */
 struct line {
     int64_t bytes, heaviest;     /* together; of the largest call path */
@@ -298,12 +306,13 @@ struct line {
     uint64_t seen, turns;        /* as in oom_live; these four without Python of all call paths */
     bool varies;                 /* of the same: its blocks differ in size */
     bool larger;                 /* … and the live ones are larger than those that were freed */
+    bool apart;                  /* its call paths are different calls of one function, or without Python: count all */
     bool continued;              /* the failed request would have replaced its block by a larger one */
 };
 
 #define VARIES_SHARE 2 /* of the largest block: the smallest is less than a half of it */
 #define LARGER 1.01
-static void add_growth_path(struct line *line, const struct oom_live *l, uint32_t stack, bool continued, bool native)
+static void add_growth_path(struct line *line, const struct oom_live *l, uint32_t stack, bool continued, bool apart)
 {
     const struct line before = *line;
     line->bytes = arena_add_capped(line->bytes, l->bytes);
@@ -321,7 +330,9 @@ static void add_growth_path(struct line *line, const struct oom_live *l, uint32_
         line->continued = continued;
         line->varies = l->least < l->most / VARIES_SHARE && 2 * l->sizes > l->count; /* not copies of a model */
     }
-    if (!native) return;
+    line->apart = line->apart || apart;
+    if (!line->apart) return;
+    line->first_ns = before.count && before.first_ns < line->first_ns ? before.first_ns : line->first_ns;
     line->count = before.count + l->count;
     line->times = before.times + l->times;
     line->seen = before.seen + l->seen;
@@ -368,14 +379,14 @@ static int64_t growing_end_of(const struct oom_facts *f, int64_t last_ns)
 }
 
 /* The memory of one growing location. */
-static void add_growing(struct site_builder *b, const struct oom_live *l, uint32_t stack, bool kept,
+static void add_growing(struct site_builder *b, const struct oom_live *l, uint32_t stack, bool kept, bool other,
                         struct oom_facts *f)
 {
     const bool in_pass = oom_is_in_pass(b->run, stack);
     /* autograd's threads free without a stack; while the path grows, that may be another of its tensors */
     const bool freed = l->freed_in_backward || (l->silent_ns && l->silent_ns < l->first_ns);
     f->growing_kept = arena_add_capped(f->growing_kept, kept ? l->bytes : 0);
-    f->growing_passes = l->count < f->growing_passes || !f->growing_passes ? l->count : f->growing_passes;
+    if (!other && (l->count < f->growing_passes || !f->growing_passes)) f->growing_passes = l->count;
     f->growing = arena_add_capped(f->growing, l->bytes);
     f->growing_left = arena_add_capped(f->growing_left, run_location(b->run, l->location)->live_bytes);
     f->growing_first_ns = l->first_ns < f->growing_first_ns ? l->first_ns : f->growing_first_ns;
@@ -458,14 +469,32 @@ struct growing_lines {
     int64_t last_ns;
 };
 
+static bool is_other_call(const struct site_builder *b, const struct oom_live *l)
+{
+    return l->location < b->growing_n && b->growing[l->location] == SITE_GROWING_OTHER_CALL;
+}
+
+/* The line of the call path that grows: it differs only in its caller. */
+static struct line *line_of_other_call(struct site_builder *b, uint32_t stack, const struct growing_lines *g)
+{
+    const struct result_site at = site_of_call(b, stack);
+    for (size_t i = 0; i < g->lines_n; i++) {
+        const struct result_site site = site_of_call(b, g->lines[i].stack);
+        if (site_line_key(&site) == site_line_key(&at)) return &g->lines[i];
+    }
+    return NULL;
+}
+
 static void count_growing_path(struct site_builder *b, const struct oom_live *l, bool kept, bool continued,
                                struct growing_lines *g, struct oom_facts *f)
 {
     const uint32_t stack = run_location(b->run, l->location)->stack;
-    const bool native = run_stack_python(b->run, stack) == RUN_NONE && f->layer != RUN_SERIES_TENSOR;
-    add_growth_path(MAP_ROW_IN(&g->index, site_index(b, stack), g->lines, (struct line){0}), l, stack, continued,
-                    native);
-    add_growing(b, l, stack, kept, f);
+    const bool native = run_stack_python(b->run, stack) == RUN_NONE && f->layer != RUN_SERIES_TENSOR,
+               other = is_other_call(b, l);
+    struct line *line = other ? line_of_other_call(b, stack, g) : NULL;
+    if (!line) line = MAP_ROW_IN(&g->index, site_index(b, stack), g->lines, (struct line){0});
+    add_growth_path(line, l, stack, continued, native || other);
+    add_growing(b, l, stack, kept, other, f);
     g->stacks[f->growing_stacks_n++] = stack;
     g->last_ns = l->last_ns > g->last_ns ? l->last_ns : g->last_ns;
 }
@@ -503,10 +532,11 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         }
         const bool kept = is_kept(b, l, f), continued = continues_series(b, l, live, n, f);
         counted[i] = kept || does_growth_count(b, l, continued, f);
-        if (counted[i]) count_growing_path(b, l, kept, continued, &g, f);
+        if (counted[i] && !is_other_call(b, l)) count_growing_path(b, l, kept, continued, &g, f);
     }
     for (size_t i = 0; i < n && g.lines_n; i++)
-        if (!counted[i] && is_of_growing_line(b, &live[i], &g, f)) count_growing_path(b, &live[i], false, false, &g, f);
+        if (counted[i] ? is_other_call(b, &live[i]) : is_of_growing_line(b, &live[i], &g, f))
+            count_growing_path(b, &live[i], false, false, &g, f);
     free(counted);
     set_heaviest(b, heaviest_line(b->run, g.lines, g.lines_n), f);
     f->growing_last_ns = g.last_ns;
@@ -524,6 +554,7 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
     if (f->growth && f->growing_kept > f->growing / 2 && f->growth->bytes < f->growing / 2)
         f->growth = NULL; /* of the inputs of these passes */
     f->growing_stored = is_stored_each_time(b, f);
+    f->growing_keyed = f->backward_ns == RUN_UNKNOWN && is_stored_by_key(b, f);
     f->growing_queued = f->growing_sites && is_queued(b, f->growing_stack);
     find_driven(b, live, n, f);
 }

@@ -312,7 +312,9 @@ static void measure_batch(struct oom_sight *s)
     const bool larger = halves && !s->f->pending && run_is_known(s->f->earlier) && needs / LARGER > s->f->earlier &&
                         oom_step_of(s->b, s->v) >= STEPS;
     /* More passes may follow, or the rest of one that is larger than all before. */
-    const int8_t fits = s->f->pending || (larger && s->phase == OOM_FORWARD) ? OOM_MEASURE_AT_MOST : OOM_MEASURE_FITS;
+    const int64_t to_come = oom_training_to_come(s);
+    const bool more = s->f->pending || (larger && s->phase == OOM_FORWARD) || to_come;
+    const int8_t fits = more ? OOM_MEASURE_AT_MOST : OOM_MEASURE_FITS;
     add_measure(
         s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? fits : OOM_MEASURE_FITS_NOT,
         larger ? TEXT(s,
@@ -327,7 +329,10 @@ static void measure_batch(struct oom_sight *s)
         : site_compares_samples(s->b, s->f->stack)
             ? "halve the batch; this changes the result, because the loss seems to compare the samples with "
               "each other (contrastive)"
-            : TEXT(s, "halve the batch and accumulate gradients over two%s", oom_setting_in(s, OOM_SETTING_BATCH)));
+            : TEXT(s, "halve the batch and accumulate gradients over two%s%s", oom_setting_in(s, OOM_SETTING_BATCH),
+                   to_come ? TEXT(s, " (in the first step, gradients and the optimizer's states need up to %s more)",
+                                  SIZE(s, to_come))
+                           : ""));
 }
 
 static void measure_checkpoint(struct oom_sight *s)
@@ -372,19 +377,11 @@ static void eight_bit(struct oom_sight *s)
                             of, SIZE(s, o->bytes)));
 }
 
-static int64_t count_ranks(const struct run *run)
-{
-    size_t n, ranks = 0;
-    const struct run_process *p = run_processes(run, &n);
-    for (size_t i = 0; i < n; i++) ranks += run_is_known(p[i].rank);
-    return (int64_t)ranks;
-}
-
 static void measure_zero(struct oom_sight *s)
 {
     const struct oom_held *o = &s->of[RESULT_CATEGORY_OPTIMIZER_STATE];
     const struct run *run = s->b->run;
-    int64_t ranks = count_ranks(run);
+    int64_t ranks = oom_ranks(run);
     if (ranks < 2 || !o->bytes || run_stack_is_in(run, o->heaviest, "zero_redundancy_optimizer", NULL) ||
         run_stack_is_in(run, o->heaviest, "deepspeed", NULL) || run_stack_is_in(run, o->heaviest, "fsdp", NULL))
         return;
@@ -515,7 +512,7 @@ static void no_grad(struct oom_sight *s)
     /* a single line may be collecting its results, and so may those of a leak */
     bool sure = (s->repeating > 1 || oom_never_trains(s->b, s->f->stack)) && s->v->cause != RESULT_CAUSE_LEAK;
     if (oom_keeps_graph(s->f) || !(s->keeps || s->layers) ||
-        !(s->evaluates || (sure && (s->named || !s->trains || s->phase_new))))
+        !(s->evaluates || s->phase_new || (sure && (s->named || !s->trains))))
         return;
     if (site_is_without_gradients(s->b, pass)) return;
     if ((!s->evaluates && (s->phase_new || oom_is_in_training_file(s))) || !sure || s->layers) {

@@ -167,6 +167,7 @@ static bool is_phase_new(const struct oom_sight *s, size_t end)
         if (f->kind == GS_FRAME_PYTHON) *map_at(&one, (uintptr_t)f) = 0;
         new = one.n && !run_path_has(f->file, "/torch/") && !seen_before(s->b->run, s->v->process, &one, end);
         map_free(&one);
+        if (new &&site_backward_follows(s->b, stack)) return false; /* of a second training */
     }
     return new;
 }
@@ -245,7 +246,7 @@ static void judge_pass(struct oom_sight *s)
                s->repeating && s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
     const bool infers = !s->trains && oom_never_trains(s->b, stack), frozen = infers && freezes_parameters(s);
     s->keeps = s->keeps && !frozen;
-    if (!s->keeps && s->phase == OOM_FORWARD && (s->evaluates || (infers && !frozen))) judge_layers(s);
+    if (!s->keeps && s->phase == OOM_FORWARD && (s->evaluates || s->phase_new || (infers && !frozen))) judge_layers(s);
 }
 
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,
@@ -284,4 +285,21 @@ bool oom_is_in_training_file(const struct oom_sight *s)
         }
     }
     return false;
+}
+
+int64_t oom_training_to_come(const struct oom_sight *s)
+{
+    enum { STATES = 2 }; /* of Adam; which optimizer is used is not known yet */
+    const int64_t parameters = s->of[RESULT_CATEGORY_PARAMETERS].bytes, states = parameters * STATES;
+    const bool first = s->trains && !s->evaluates && s->phase == OOM_FORWARD && s->f->backward_ns == RUN_UNKNOWN &&
+                       !s->of[RESULT_CATEGORY_OPTIMIZER_STATE].bytes;
+    return first ? arena_add_capped(parameters, states) : 0;
+}
+
+int64_t oom_ranks(const struct run *run)
+{
+    size_t n, ranks = 0;
+    const struct run_process *p = run_processes(run, &n);
+    for (size_t i = 0; i < n; i++) ranks += run_is_known(p[i].rank);
+    return (int64_t)ranks;
 }

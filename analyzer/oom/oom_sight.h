@@ -72,6 +72,11 @@ const char *oom_setting_in(const struct oom_sight *s, enum oom_setting measure);
 /* oom_words_capacity.c */
 void oom_advise_otherwise(const struct oom_sight *s, bool training);
 
+/* In the first forward pass: the bytes of the gradients and of the optimizer's states that the first backward pass and
+ * step have yet to allocate, at most; 0 in any other phase. */
+int64_t oom_training_to_come(const struct oom_sight *s);
+/* Recorded processes that are ranks of a distributed run. */
+int64_t oom_ranks(const struct run *run);
 /* Did any backward pass or optimizer ever allocate? */
 bool oom_trains(const struct run *run);
 /* `training`: the result of oom_trains. */

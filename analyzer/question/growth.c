@@ -640,6 +640,15 @@ static bool count_growth_steps(const struct question_growths *g, const struct si
                            (e->count >= LAYERS || step_module_calls(g->b, stack) == UINT64_MAX));
 }
 
+/* If a Python program's Python frames were not recorded, call paths show operations and not lines: all layers of a pass
+ * share one, and it rises while the pass runs. */
+static bool is_line_unknown(struct run *run, const struct run_location *l)
+{
+    return run_series(run, l->series)->layer == RUN_SERIES_TENSOR && run_stack_python(run, l->stack) == RUN_NONE &&
+           RUN_ANY_FRAME(f, run, l->stack, run_path_has(f->module, "/libtorch_python")) &&
+           !site_is_in_backward(run, l->stack);
+}
+
 static void judge_location_growth(struct question_growths *g, uint32_t location)
 {
     struct run *run = g->b->run;
@@ -657,7 +666,7 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     if (!s->least_of || s->once || is_freed_set(g, s, series->process, steps) ||
         !is_growing(s, span, steps, &a, &fit) || was_filled_first(g, s, series->process) ||
         (is_loading(run, l->stack) && !at_each_step(run, steps, s, span, &a, fit)) || is_segments(run, l) ||
-        series->layer == RUN_SERIES_SHARED || is_of_ensemble(g, l, s))
+        is_line_unknown(run, l) || series->layer == RUN_SERIES_SHARED || is_of_ensemble(g, l, s))
         return;
     const bool appended = appends_to_list(run, l->stack);
     if (appended) /* its earlier, smaller versions are freed */
@@ -675,9 +684,66 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     e.bytes_per_s = seconds > 0 ? (double)e.bytes / seconds : NAN;
     e.first_s = site_seconds(s->first_ns);
     e.last_s = site_seconds(s->last_ns);
-    *SITE_REACH(g->b->growing, location, g->b->growing_n) = 1;
+    *SITE_REACH(g->b->growing, location, g->b->growing_n) = SITE_GROWING;
     ARENA_APPEND_TO(g->list, g->n, g->cap, .stack = l->stack, .first_ns = s->first_ns, .last_ns = s->last_ns,
                     .entry = e);
+}
+
+/* The same statement, called through another line that calls the same function of the program: a training function that
+ * is called again. */
+static bool is_other_call(const struct run *run, uint32_t a, uint32_t b)
+{
+    bool own = false;
+    const struct run_frame *x = run_stack_frame(run, a), *y = run_stack_frame(run, b);
+    while (a != b && x && x == y) {
+        own = x->kind == GS_FRAME_PYTHON && !site_is_library(x);
+        a = run_stack_parent(run, a);
+        b = run_stack_parent(run, b);
+        x = run_stack_frame(run, a);
+        y = run_stack_frame(run, b);
+    }
+    return own && a != b && x && y && x->kind == GS_FRAME_PYTHON && y->kind == GS_FRAME_PYTHON && !site_is_library(x) &&
+           !site_is_library(y);
+}
+
+static bool are_blocks_alike(const struct site_growth *s, const struct result_growth *e)
+{
+    static const double margin = 0.02;
+    const double mean = (double)s->stayed_bytes / (double)s->stayed, expected = (double)e->bytes / (double)e->count;
+    return fabs(mean - expected) <= margin * expected;
+}
+
+/* What an earlier or later call of the same function left belongs to the growth. By itself it is none: it ended long
+ * before the end, or has just begun. */
+static void add_other_call(struct question_growths *g, uint32_t location, struct question_grown *grown)
+{
+    const struct site_growth *s = &g->sites[location];
+    const struct step_list *steps = step_list_of(g->b, grown->entry.process);
+    struct result_growth *e = &grown->entry;
+    const uint64_t spans = steps ? step_count_done(steps, s->last_ns) - step_count_done(steps, s->first_ns) + 1 : 0;
+    e->bytes = arena_add_capped(e->bytes, s->stayed_bytes);
+    e->count += s->stayed;
+    e->steps += e->by_steps ? spans : s->stayed;
+    e->bytes_per_step = (double)e->bytes / (double)e->steps;
+    e->first_s = fmin(e->first_s, site_seconds(s->first_ns));
+    grown->first_ns = s->first_ns < grown->first_ns ? s->first_ns : grown->first_ns;
+    *SITE_REACH(g->b->growing, location, g->b->growing_n) = SITE_GROWING_OTHER_CALL;
+}
+
+static void judge_other_call(struct question_growths *g, uint32_t location, size_t grown_n)
+{
+    const struct site_growth *s = &g->sites[location];
+    const struct run_location *l = run_location(g->b->run, location);
+    const struct run_series *series = run_series(g->b->run, l->series);
+    if (s->stayed < MIN_STAYED || s->stayed < s->times / 2 || is_loading(g->b->run, l->stack)) return;
+    for (size_t i = 0; i < grown_n; i++) {
+        const struct result_growth *e = &g->list[i].entry;
+        if (e->process != series->process || e->layer != series->layer || e->device != series->device ||
+            !are_blocks_alike(s, e) || !is_other_call(g->b->run, g->list[i].stack, l->stack))
+            continue;
+        add_other_call(g, location, &g->list[i]);
+        return;
+    }
 }
 
 struct question_growths *question_growths_start(struct site_builder *b, struct run_observer *observer)
@@ -707,6 +773,9 @@ void question_growths_finish(struct question_growths *g)
         }
         free(g->sites[i].least_of);
     }
+    const size_t grown_n = g->n;
+    for (size_t i = 0; i < locations && i < g->sites_cap && grown_n; i++)
+        if (i >= g->b->growing_n || !g->b->growing[i]) judge_other_call(g, (uint32_t)i, grown_n);
     question_growth_list(g->b, g->list, g->n);
     ARENA_RELEASE(g->list, g->sites, g->spans, g->end_bytes, g);
 }

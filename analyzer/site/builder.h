@@ -10,6 +10,12 @@ struct site_file_code {
     const char *const *lines; /* of run_source_text */
     struct site_code code;
 };
+enum site_growing {
+    SITE_GROWING_NOT,
+    SITE_GROWING,
+    SITE_GROWING_OTHER_CALL /* of the function in which another call path grows */
+};
+
 struct site_builder {
     struct run *run;
     struct result_report *report;
@@ -24,7 +30,7 @@ struct site_builder {
     size_t site_of_stack_cap;
     struct site_owners *owners;          /* see owner.h */
     struct allocator_replay *allocators; /* see allocator.h */
-    /* by location: its verdict on growth, from growth.c, for oom.c and the leaks */
+    /* by location: its verdict on growth (enum site_growing), from growth.c, for oom.c and the leaks */
     ARENA_ROWS(uint8_t, growing);
     ARENA_LIST(struct site_file_code, codes); /* of source files, for holder.c */
     struct step_finder *steps;                /* use step_list_of, step.h */

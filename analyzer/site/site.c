@@ -438,8 +438,9 @@ struct result_site site_of(struct run *run, uint32_t stack, const struct map *he
     return site;
 }
 
-struct native_function {
+struct called_function {
     uint64_t key;
+    bool python;
     unsigned lines;              /* of its own that reach CUDA */
     unsigned calling_lines;      /* of others that call it */
     uint32_t first_caller;       /* index of the function */
@@ -448,17 +449,16 @@ struct native_function {
     bool named, returns, helper; /* returns: the memory */
 };
 
-struct native_call {
+struct function_call {
     uint32_t function, caller; /* indices */
 };
 
 struct caller_counts {
     struct map callers; /* function, calling line → seen */
-    struct map counts;  /* function → calling lines */
     struct map *helpers;
-    struct map native, lines, pairs; /* → index; function and its own line, function and caller → seen */
-    ARENA_LIST(struct native_function, functions);
-    ARENA_LIST(struct native_call, calls);
+    struct map index, lines, pairs; /* → index; function and its own line, function and caller → seen */
+    ARENA_LIST(struct called_function, functions);
+    ARENA_LIST(struct function_call, calls);
 };
 
 /* "Buffer::Buffer" of C++. */
@@ -507,29 +507,6 @@ static bool is_named_as_allocator(const char *function)
            ANY_OF(w, words, COUNT_OF(words), has_first_word(last, *w) || has_last_word(last, *w));
 }
 
-/* `by` calls `f`: from another function, both in the user's own code? */
-static void count_caller(struct caller_counts *c, const struct run_frame *f, const struct run_frame *by, bool own)
-{
-    const uint64_t function = site_function_key(f->function, f->file);
-    const uint64_t line = by->line ? (uint64_t)by->line : by->offset;
-    uint32_t *seen = map_at(&c->callers, map_hash(function ^ line) ^ (uintptr_t)by->file);
-    if (*seen != MAP_NEW) return;
-    *seen = 1;
-    if (!own) return;
-    uint32_t *n = map_at(&c->counts, function);
-    *n = *n == MAP_NEW ? 1 : *n + 1;
-    if (*n >= HELPER_CALLERS) *map_at(c->helpers, function) = 1;
-}
-
-static void count_python_caller(struct caller_counts *c, const struct run *run, uint32_t stack)
-{
-    const struct run_frame *f = run_stack_frame(run, stack);
-    const uint32_t above = run_stack_python(run, run_stack_parent(run, stack)); /* past native frames */
-    const struct run_frame *by = run_stack_frame(run, above), *caller = frame_of_function(run, above);
-    if (!by || (f->function == caller->function && f->file == caller->file)) return; /* recursion */
-    count_caller(c, f, by, !site_is_library(f) && !site_is_library(by));
-}
-
 static bool is_new(struct map *seen, uint64_t key)
 {
     uint32_t *at = map_at(seen, key);
@@ -538,32 +515,51 @@ static bool is_new(struct map *seen, uint64_t key)
     return new;
 }
 
-static uint32_t native_function_index(struct caller_counts *c, struct run *run, const struct run_frame *f)
+static uint32_t function_index(struct caller_counts *c, struct run *run, const struct run_frame *f)
 {
     const uint64_t key = site_function_key(f->function, f->file);
     const uint32_t i =
-        MAP_INDEX_IN(&c->native, key, c->functions, (struct native_function){.key = key, .first_caller = RUN_NONE});
+        MAP_INDEX_IN(&c->index, key, c->functions, (struct called_function){.key = key, .first_caller = RUN_NONE});
+    struct called_function *called = &c->functions[i];
     const uint64_t line = f->line ? (uint64_t)f->line : f->offset;
-    if (!c->functions[i].lines) {
-        c->functions[i].named = is_named_as_allocator(f->function);
-        c->functions[i].returns = constructs_object(f->function) || site_returns_memory(run, f->file, f->line);
+    called->python = f->kind == GS_FRAME_PYTHON;
+    if (!called->lines && !called->python) {
+        called->named = is_named_as_allocator(f->function);
+        called->returns = constructs_object(f->function) || site_returns_memory(run, f->file, f->line);
     }
-    c->functions[i].lines += is_new(&c->lines, map_hash(key ^ line));
+    called->lines += is_new(&c->lines, map_hash(key ^ line));
     return i;
+}
+
+static bool is_new_caller(struct caller_counts *c, const struct called_function *f, const struct run_frame *by)
+{
+    const uint64_t line = by->line ? (uint64_t)by->line : by->offset;
+    return is_new(&c->callers, map_hash(f->key ^ line) ^ (uintptr_t)by->file);
+}
+
+static void count_python_caller(struct caller_counts *c, struct run *run, uint32_t stack)
+{
+    const struct run_frame *f = run_stack_frame(run, stack);
+    const uint32_t above = run_stack_python(run, run_stack_parent(run, stack)); /* past native frames */
+    const struct run_frame *by = run_stack_frame(run, above), *caller = frame_of_function(run, above);
+    if (site_is_library(f)) return;
+    const uint32_t i = function_index(c, run, f);
+    struct called_function *called = &c->functions[i];
+    if (!by || site_is_library(by) || (f->function == caller->function && f->file == caller->file)) return;
+    called->calling_lines += is_new_caller(c, called, by);
 }
 
 static void count_native_caller(struct caller_counts *c, struct run *run, const struct run_frame *f,
                                 const struct run_frame *by)
 {
-    const uint32_t function = native_function_index(c, run, f), caller = native_function_index(c, run, by);
-    const uint64_t line = by->line ? (uint64_t)by->line : by->offset;
-    struct native_function *n = &c->functions[function];
-    if (!is_new(&c->callers, map_hash(n->key ^ line) ^ (uintptr_t)by->file)) return;
+    const uint32_t function = function_index(c, run, f), caller = function_index(c, run, by);
+    struct called_function *n = &c->functions[function];
+    if (!is_new_caller(c, n, by)) return;
     n->calling_lines++;
     n->several_callers = n->several_callers || (n->first_caller != RUN_NONE && n->first_caller != caller);
     n->first_caller = caller;
     if (!is_new(&c->pairs, map_hash((uint64_t)function << 32 | caller))) return;
-    *ARENA_ADD(c->calls) = (struct native_call){function, caller};
+    *ARENA_ADD(c->calls) = (struct function_call){function, caller};
     if (map_get(&c->pairs, map_hash((uint64_t)caller << 32 | function)) != MAP_NEW)
         n->recursive = c->functions[caller].recursive = true;
 }
@@ -583,19 +579,21 @@ static void count_native_callers(struct caller_counts *c, struct run *run, uint3
 
 /* A wrapper reaches CUDA at fewer lines than call it; one that is named as an allocator, and returns the memory, may
  * have one line and one caller. A function that does the program's work has several allocations, or is called from one
- * function only and does not return the memory. */
-static bool is_native_wrapper(const struct native_function *f)
+ * function only and does not return the memory. In Python, three lines must call it: two calls of a training function
+ * are no wrapper's. */
+static bool is_wrapper(const struct called_function *f)
 {
+    if (f->python) return f->calling_lines > f->lines && f->calling_lines >= HELPER_CALLERS;
     if (f->named) return f->calling_lines > f->lines || (f->returns && f->lines == 1 && f->calling_lines == 1);
     return f->calling_lines > f->lines && !f->recursive &&
            (f->returns || f->several_callers || (f->lines == 1 && f->calling_lines >= HELPER_CALLERS));
 }
 
 /* A function that only wrappers call is a part of them. */
-static void find_native_helpers(struct caller_counts *c)
+static void find_helpers(struct caller_counts *c)
 {
     enum { NESTED = 16 };
-    for (size_t i = 0; i < c->functions_n; i++) c->functions[i].helper = is_native_wrapper(&c->functions[i]);
+    for (size_t i = 0; i < c->functions_n; i++) c->functions[i].helper = is_wrapper(&c->functions[i]);
     bool more = true;
     for (unsigned round = 0; more && round < NESTED; round++) {
         struct map others = {0}; /* functions that others call, too */
@@ -603,8 +601,9 @@ static void find_native_helpers(struct caller_counts *c)
             if (!c->functions[c->calls[i].caller].helper) *map_at(&others, c->calls[i].function) = 1;
         more = false;
         for (uint32_t i = 0; i < c->functions_n; i++) {
-            struct native_function *f = &c->functions[i];
-            if (f->helper || !f->calling_lines || (!f->named && f->lines > 1) || map_get(&others, i) != MAP_NEW)
+            struct called_function *f = &c->functions[i];
+            if (f->helper || f->python || !f->calling_lines || (!f->named && f->lines > 1) ||
+                map_get(&others, i) != MAP_NEW)
                 continue;
             f->helper = more = true;
         }
@@ -622,8 +621,8 @@ void site_helpers(struct run *run, struct map *helpers)
         if (f->kind == GS_FRAME_PYTHON && f->function) count_python_caller(&c, run, s);
         if (f->kind == GS_FRAME_NATIVE && f->rank == RUN_RANK_OWN) count_native_callers(&c, run, s);
     }
-    find_native_helpers(&c);
-    MAP_RELEASE(&c.callers, &c.counts, &c.native, &c.lines, &c.pairs);
+    find_helpers(&c);
+    MAP_RELEASE(&c.callers, &c.index, &c.lines, &c.pairs);
     ARENA_RELEASE(c.functions, c.calls);
 }
 

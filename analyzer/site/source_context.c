@@ -176,6 +176,37 @@ bool site_line_has(struct site_builder *b, const char *file, int line, const cha
     return file && site_open_source(b, &frame, &code, &at) && strstr(code.list[at].code, words);
 }
 
+/* `key` of "for key, shape in shapes.items():". A count, a loader or any other iterator may be endless. */
+static bool is_key_of_collection(const char *header, const char *key, size_t n)
+{
+    static const char *const endings[] = {".items()", ".keys()", "named_parameters()", "named_buffers()"};
+    const char *in = strstr(header, " in "), *name = header + strlen("for ");
+    bool is = false;
+    if (!in || !ANY_OF(e, endings, COUNT_OF(endings), strstr(in, *e))) return false;
+    for (; name < in && !is; name++)
+        is = strncmp(name, key, n) == 0 && !site_is_name_character(name[n]) && !site_is_name_character(name[-1]);
+    return is;
+}
+
+bool site_fills_keys(struct site_builder *b, const char *file, int line)
+{
+    const struct run_frame frame = {.file = file, .line = line, .kind = GS_FRAME_PYTHON};
+    struct site_code code;
+    size_t at;
+    if (!file || !site_open_source(b, &frame, &code, &at)) return false;
+    const char *open = strchr(code.list[at].code, '['), *key = open ? open + 1 : NULL;
+    const size_t n = key ? site_name_length(key) : 0;
+    if (!n || !strchr("].[", key[n]) || !strstr(key + n, "] = ")) return false; /* weights[key[7:]] = w, too */
+    bool keyed = false;
+    for (size_t k = site_code_parent(&code, at); k < code.n && !site_code_begins(&code.list[k], "def");
+         k = site_code_parent(&code, k)) {
+        if (site_code_begins(&code.list[k], "while")) return false;
+        if (!site_code_begins(&code.list[k], "for")) continue;
+        keyed = keyed || is_key_of_collection(code.list[k].code, key, n);
+    }
+    return keyed;
+}
+
 bool site_function_has(struct site_builder *b, uint32_t stack, const char *words)
 {
     struct site_code code;

@@ -23,6 +23,9 @@ bool site_statement_has(struct site_builder *b, uint32_t stack, const char *word
 bool site_takes_parts(struct site_builder *b, uint32_t stack);
 /* Does the statement at a line have the words? False also if the source is not known. */
 bool site_line_has(struct site_builder *b, const char *file, int line, const char *words);
+/* Does the statement at a line store under a key of a collection that a loop around it goes through? `for name, shape
+ * in shapes.items(): weights[name] = …`; not in a `while` loop. */
+bool site_fills_keys(struct site_builder *b, const char *file, int line);
 /* Does the statement of the innermost line of the program, or another one of its function? At the top level of a file
  * only the line itself counts. */
 bool site_function_has(struct site_builder *b, uint32_t stack, const char *words);

@@ -56,6 +56,16 @@ def test_a_pause_does_not_hide_what_a_collection_of_garbage_freed(record):
         assert s.differs(done.report(with_pause(done.database, done.folder / "paused.db", share))) == [], share
 
 
+@pytest.mark.parametrize("name, stacks", [("capacity_embeddings", "native"), ("capacity_script_layers", "native"), ("capacity_script_layers", "python"),
+                                          ("near_lengths_concatenated", "native")])
+def test_fewer_frames_make_no_leak(record, name, stacks):
+    """Without Python frames, all layers of a pass share their call paths; without native ones, the statement shows where
+    data enters."""
+    s = SCENARIOS[name]
+    report = record(s.path, **s.environment | {"GPUSPY_STACKS": stacks}).report()
+    assert report["oom"][0]["cause"] == "capacity" and (stacks == "python" or report["growth"] == []), report["oom"][0]["verdict"]
+
+
 @pytest.mark.parametrize("name", ["capacity_first_pass_nested", "capacity_first_pass_of_layers"])
 def test_layers_of_one_pass_are_not_growth(record, name):
     """Neither 'leaks' nor 'check --no-leaks' blames a program for a pass that does not fit."""
