@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define BESIDE_BYTES (12ull << 20) /* part of GPUSPY_KEEP for the log: its limit (WRITE_AHEAD) and a commit … */
+#define BESIDE_BYTES (12ull << 20) /* part of GPUSPY_KEEP for the log: its limit (PRAGMAS) and a commit … */
 #define BESIDE_SHARE 8             /* … or this share of it, for commits while others read … */
 #define BESIDE_MAX (64ull << 20)   /* … at most */
 #define TOTALS_BYTES \

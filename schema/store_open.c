@@ -18,8 +18,9 @@ static const char schema_sql[] =
 
 /* While recording, a write-ahead log: the database stays consistent whenever the process dies, and readers do not block
  * the recorder. No fsync, from the first statement on: what the kernel has received survives the process. */
-#define SETTINGS "PRAGMA synchronous=OFF;PRAGMA cache_size=-2048;PRAGMA temp_store=MEMORY;PRAGMA secure_delete=OFF"
-#define WRITE_AHEAD "PRAGMA journal_mode=WAL;PRAGMA journal_size_limit=8388608"
+#define PRAGMAS                                                               \
+    "PRAGMA synchronous=OFF;PRAGMA journal_mode=WAL;PRAGMA cache_size=-2048;" \
+    "PRAGMA temp_store=MEMORY;PRAGMA secure_delete=OFF;PRAGMA journal_size_limit=8388608"
 const char *gs_store_error(const struct gs_store *s)
 {
     return s->error;
@@ -187,26 +188,25 @@ static int create_tables(struct gs_store *s)
     return rc ? rc : gs_store_sql(s, "PRAGMA writable_schema=OFF");
 }
 
-/* One transaction: another program that opens the file finds either no tables or all of them. Without the write-ahead
- * log, so that the tables, 210 KB, are written once. */
+/* One transaction: another program that opens the file finds either no tables or all of them. */
 static int make_store_schema(struct gs_store *s, const struct gs_store_info *info)
 {
-    if (gs_store_sql(s, SETTINGS) || gs_store_sql(s, "BEGIN IMMEDIATE") || create_tables(s) || insert_words(s) ||
+    if (gs_store_sql(s, PRAGMAS) || gs_store_sql(s, "BEGIN IMMEDIATE") || create_tables(s) || insert_words(s) ||
         insert_process(s, info) ||
         gs_store_sql(s, "INSERT INTO meta VALUES('gpuspy_version','" GPUSPY_VERSION "');"
                         "PRAGMA application_id=" GS_NUMBER(GS_APPLICATION_ID) ";"
                                                                               "PRAGMA user_version=" GS_NUMBER(
                                                                                   GS_SCHEMA_VERSION)))
         return -1;
-    return gs_store_sql(s, "COMMIT") || gs_store_sql(s, WRITE_AHEAD) ? -1 : 0;
+    return gs_store_sql(s, "COMMIT");
 }
 
 void gs_store_remove(const char *path)
 {
-    static const char *const endings[] = {"", "-wal", "-shm", "-journal"};
-    char file[4096];
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-        if ((size_t)snprintf(file, sizeof file, "%s%s", path, endings[i]) < sizeof file) unlink(file);
+    char beside[4096];
+    unlink(path);
+    if ((size_t)snprintf(beside, sizeof beside, "%s-wal", path) < sizeof beside) unlink(beside);
+    if ((size_t)snprintf(beside, sizeof beside, "%s-shm", path) < sizeof beside) unlink(beside);
 }
 
 struct gs_store *gs_store_create(const char *path, const struct gs_store_info *info, char *error, size_t error_size)
@@ -264,7 +264,7 @@ struct gs_store *gs_store_open(const char *path, char *error, size_t error_size)
 {
     struct gs_store *s = new_store(error, error_size);
     if (!s) return NULL;
-    if (open_database(s, path) || check_kind(s) || gs_store_sql(s, SETTINGS ";" WRITE_AHEAD) || gs_store_open_sources(s)) {
+    if (open_database(s, path) || check_kind(s) || gs_store_sql(s, PRAGMAS) || gs_store_open_sources(s)) {
         snprintf(error, error_size, "%s", s->error);
         gs_store_close(s);
         return NULL;
