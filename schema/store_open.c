@@ -264,7 +264,8 @@ struct gs_store *gs_store_open(const char *path, char *error, size_t error_size)
 {
     struct gs_store *s = new_store(error, error_size);
     if (!s) return NULL;
-    if (open_database(s, path) || check_kind(s) || gs_store_sql(s, SETTINGS ";" WRITE_AHEAD) || gs_store_open_sources(s)) {
+    if (open_database(s, path) || check_kind(s) || gs_store_sql(s, SETTINGS ";" WRITE_AHEAD) ||
+        gs_store_open_sources(s)) {
         snprintf(error, error_size, "%s", s->error);
         gs_store_close(s);
         return NULL;
