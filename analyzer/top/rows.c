@@ -61,44 +61,6 @@ static uint32_t top_place_at(struct top_model *m, uint32_t series, uint32_t stac
                         (struct top_place){.series = series, .stack = stack, .last_ns = RUN_UNKNOWN});
 }
 
-/* Another tool's recording has at time 0 what was allocated before it: that is not growth. */
-static void add_to_ring(const struct top_source *s, struct top_ring *ring, int64_t time_ns, int64_t bytes,
-                        uint32_t count)
-{
-    if (!s->format || time_ns > 0) top_ring_add(ring, time_ns, bytes, count);
-}
-
-static void change_series(struct top_model *m, struct top_series *s, int64_t bytes, int64_t time_ns, uint32_t count)
-{
-    s->bytes = arena_add_capped(s->bytes, bytes);
-    add_to_ring(&m->sources[s->source], &s->ring, time_ns, bytes, count);
-    top_curve_add(&s->curve, time_ns, bytes);
-    if (time_ns > s->sampled_ns) s->after_sample = arena_add_capped(s->after_sample, bytes);
-}
-
-void top_begin_block(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
-{
-    struct top_place *p = &m->places[place];
-    struct top_series *s = &m->series[p->series];
-    p->bytes = arena_add_capped(p->bytes, bytes);
-    p->count++;
-    p->last_ns = time_ns > p->last_ns ? time_ns : p->last_ns;
-    s->count++;
-    add_to_ring(&m->sources[s->source], &p->ring, time_ns, bytes, 1);
-    change_series(m, s, bytes, time_ns, 1);
-}
-
-void top_end_block(struct top_model *m, uint32_t place, int64_t bytes, int64_t time_ns)
-{
-    struct top_place *p = &m->places[place];
-    struct top_series *s = &m->series[p->series];
-    p->bytes = arena_add_capped(p->bytes, -bytes);
-    p->count--;
-    s->count--;
-    add_to_ring(&m->sources[s->source], &p->ring, time_ns, -bytes, 0);
-    change_series(m, s, -bytes, time_ns, 0);
-}
-
 static bool read_allocation(struct reading *r, sqlite3_stmt *st)
 {
     const int64_t id = sqlite3_column_int64(st, 0), kind = sqlite3_column_int64(st, 1);

@@ -348,10 +348,10 @@ static void print_devices(const struct draw_text *v)
         print_capped(v, &d[i]);
     }
     if (v->report->without_pools)
-        draw_wrap(
-            v, 0, "",
-            "Recorded with --inside-pools: each array is a CUDA allocation; the time and the waits that this costs "
-            "are not the program's.");
+        draw_wrap(v, 0, "",
+                  "Recorded with --inside-pools: each array of JAX, TensorFlow or CuPy is a CUDA allocation; the time "
+                  "and the waits that this costs "
+                  "are not the program's.");
     for (size_t i = 0; i < n; i++) {
         if (!run_device_is_simulated(d[i].name)) continue;
         draw_wrap(v, 0, "",

@@ -67,6 +67,13 @@ def test_taken_in_advance_and_then_out_of_memory(recording, library):
     assert "JAX preallocated 75 % of GPU 0, 18.00 GiB in one allocation" in text
 
 
+def test_catboosts_part_of_the_gpu(recording, library):
+    """CatBoost's pool has no setting without a pool, and its own failures are no CUDA call's."""
+    taken(recording, (library("catboost/_catboost.so"), "take", 21 * GIB))
+    (took,) = recording.report()["preallocations"]
+    assert took["owner"] == "CatBoost" and took["in_advance"] and "gpu_ram_part" in took["text"]
+
+
 def test_a_pool_that_grew_is_not_one_in_advance(recording, library):
     xla = library("jax_plugins/xla_cuda12/xla_cuda_plugin.so")
     taken(recording, (xla, "take", 4 * GIB), (xla, "take", 14 * GIB), XLA_PYTHON_CLIENT_PREALLOCATE="false")

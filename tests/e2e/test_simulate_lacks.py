@@ -147,6 +147,13 @@ def test_a_copy_of_the_runtime_in_a_wheel(tmp_path, copy):
     assert (done.returncode, done.stdout) == (0, "2 2 2\n"), done.stderr
 
 
+def test_a_copy_whose_name_has_a_dash(tmp_path):
+    copy = "libnvidia-ml-d0da41ae.so.1"
+    compile_c(tmp_path, copy, "int nvmlInit_v2(void) { return 77; }", "-shared", "-fPIC", f"-Wl,-soname,{copy}")
+    compile_c(tmp_path, "program", "int nvmlInit_v2(void); int main(void) { return nvmlInit_v2(); }", tmp_path / copy, "-Wl,-rpath,$ORIGIN")
+    assert simulate(tmp_path, tmp_path / "program").returncode == 0
+
+
 def test_calls_of_all_processes_are_counted_however_they_end(tmp_path, newer):
     compile_c(tmp_path, "program", """
         #include <sys/wait.h>
