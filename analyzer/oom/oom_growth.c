@@ -469,7 +469,7 @@ struct growing_lines {
     int64_t last_ns;
 };
 
-static bool is_other_call(const struct site_builder *b, const struct oom_live *l)
+static bool is_of_other_call(const struct site_builder *b, const struct oom_live *l)
 {
     return l->location < b->growing_n && b->growing[l->location] == SITE_GROWING_OTHER_CALL;
 }
@@ -490,7 +490,7 @@ static void count_growing_path(struct site_builder *b, const struct oom_live *l,
 {
     const uint32_t stack = run_location(b->run, l->location)->stack;
     const bool native = run_stack_python(b->run, stack) == RUN_NONE && f->layer != RUN_SERIES_TENSOR,
-               other = is_other_call(b, l);
+               other = is_of_other_call(b, l);
     struct line *line = other ? line_of_other_call(b, stack, g) : NULL;
     if (!line) line = MAP_ROW_IN(&g->index, site_index(b, stack), g->lines, (struct line){0});
     add_growth_path(line, l, stack, continued, native || other);
@@ -532,10 +532,10 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
         }
         const bool kept = is_kept(b, l, f), continued = continues_series(b, l, live, n, f);
         counted[i] = kept || does_growth_count(b, l, continued, f);
-        if (counted[i] && !is_other_call(b, l)) count_growing_path(b, l, kept, continued, &g, f);
+        if (counted[i] && !is_of_other_call(b, l)) count_growing_path(b, l, kept, continued, &g, f);
     }
     for (size_t i = 0; i < n && g.lines_n; i++)
-        if (counted[i] ? is_other_call(b, &live[i]) : is_of_growing_line(b, &live[i], &g, f))
+        if (counted[i] ? is_of_other_call(b, &live[i]) : is_of_growing_line(b, &live[i], &g, f))
             count_growing_path(b, &live[i], false, false, &g, f);
     free(counted);
     set_heaviest(b, heaviest_line(b->run, g.lines, g.lines_n), f);

@@ -691,7 +691,7 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
 
 /* The same statement, called through another line that calls the same function of the program: a training function that
  * is called again. */
-static bool is_other_call(const struct run *run, uint32_t a, uint32_t b)
+static bool is_called_elsewhere(const struct run *run, uint32_t a, uint32_t b)
 {
     bool own = false;
     const struct run_frame *x = run_stack_frame(run, a), *y = run_stack_frame(run, b);
@@ -739,7 +739,7 @@ static void judge_other_call(struct question_growths *g, uint32_t location, size
     for (size_t i = 0; i < grown_n; i++) {
         const struct result_growth *e = &g->list[i].entry;
         if (e->process != series->process || e->layer != series->layer || e->device != series->device ||
-            !are_blocks_alike(s, e) || !is_other_call(g->b->run, g->list[i].stack, l->stack))
+            !are_blocks_alike(s, e) || !is_called_elsewhere(g->b->run, g->list[i].stack, l->stack))
             continue;
         add_other_call(g, location, &g->list[i]);
         return;

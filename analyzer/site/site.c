@@ -581,7 +581,7 @@ static void count_native_callers(struct caller_counts *c, struct run *run, uint3
  * have one line and one caller. A function that does the program's work has several allocations, or is called from one
  * function only and does not return the memory. In Python, three lines must call it: two calls of a training function
  * are no wrapper's. */
-static bool is_wrapper(const struct called_function *f)
+static bool is_wrapping_function(const struct called_function *f)
 {
     if (f->python) return f->calling_lines > f->lines && f->calling_lines >= HELPER_CALLERS;
     if (f->named) return f->calling_lines > f->lines || (f->returns && f->lines == 1 && f->calling_lines == 1);
@@ -590,10 +590,10 @@ static bool is_wrapper(const struct called_function *f)
 }
 
 /* A function that only wrappers call is a part of them. */
-static void find_helpers(struct caller_counts *c)
+static void find_wrapping_functions(struct caller_counts *c)
 {
     enum { NESTED = 16 };
-    for (size_t i = 0; i < c->functions_n; i++) c->functions[i].helper = is_wrapper(&c->functions[i]);
+    for (size_t i = 0; i < c->functions_n; i++) c->functions[i].helper = is_wrapping_function(&c->functions[i]);
     bool more = true;
     for (unsigned round = 0; more && round < NESTED; round++) {
         struct map others = {0}; /* functions that others call, too */
@@ -621,7 +621,7 @@ void site_helpers(struct run *run, struct map *helpers)
         if (f->kind == GS_FRAME_PYTHON && f->function) count_python_caller(&c, run, s);
         if (f->kind == GS_FRAME_NATIVE && f->rank == RUN_RANK_OWN) count_native_callers(&c, run, s);
     }
-    find_helpers(&c);
+    find_wrapping_functions(&c);
     MAP_RELEASE(&c.callers, &c.index, &c.lines, &c.pairs);
     ARENA_RELEASE(c.functions, c.calls);
 }

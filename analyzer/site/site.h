@@ -17,8 +17,8 @@ const char *site_operation(struct run *run, uint32_t stack);
 /* A frame as a call site, for display. */
 struct result_site site_of_frame(const struct run_frame *frame);
 
-/* Functions of the user's own that three or more of the user's lines call: an allocation there is not informative
- * without its caller. Adds their keys to `helpers`. */
+/* Functions of the user's own that three or more of the user's lines call, in Python more than reach CUDA in it: an
+ * allocation there is not informative without its caller. Adds their keys to `helpers`. */
 void site_helpers(struct run *run, struct map *helpers);
 void site_add_helper(struct map *helpers, const char *function, const char *file);
 bool site_is_helper(const struct map *helpers, const char *function, const char *file);
