@@ -140,6 +140,15 @@ def test_a_snapshot_of_pytorch_gives_the_same_answers(once, tmp_path_factory, pr
         assert not failures[0] or failures[1][0] in (failures[0][0], None), failures
 
 
+def test_a_snapshot_states_requests_without_their_rounding(once, tmp_path_factory):
+    """Its events have the request, in units of 512 bytes; only blocks that are there at the end have their own size."""
+    snapshot = tmp_path_factory.getbasetemp() / "rounded.pickle"
+    run = once("rounded snapshot", SCRIPT, "mixed", SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY=LARGE, SNAPSHOT=snapshot, PYTORCH_CUDA_ALLOC_CONF=SETTINGS[4])
+    assert run.code == 0, run.stderr[-2000:]
+    ours, theirs = (asked(file, "--limit", "8GiB")["recorded"] for file in (run.database, snapshot))
+    assert ours["peak_allocated_bytes"] == theirs["peak_allocated_bytes"] and ours["peak_reserved_bytes"] == theirs["peak_reserved_bytes"], (ours, theirs)
+
+
 ADAPTS = """import sys, torch
 def mib(n): return torch.empty(int(n) << 20, dtype=torch.uint8, device="cuda")
 kept = [mib(40)]
