@@ -219,8 +219,10 @@ static inline void apply_facts(struct beside *b, int64_t ns)
         if (fact->kind == GS_ALLOCATOR_UNUSED) caching_pool_unused(proof_allocator_of(b), (uint32_t)fact->value);
         if (fact->kind != GS_ALLOCATOR_SYNCED) continue;
         const int64_t begin = whatif_begin(b->proof->w, device_at(b)->process);
-        const bool counts = b->synced != RUN_UNKNOWN && fact->value > b->synced && fact->ns >= begin;
-        if (counts) b->syncs += fact->value - b->synced;
+        const bool reset = b->synced != RUN_UNKNOWN && fact->value < b->synced; /* by the program */
+        const bool counts = b->synced != RUN_UNKNOWN && fact->ns >= begin;
+        if (counts) b->syncs += fact->value - (reset ? 0 : b->synced);
+        device_at(b)->unsure_flushes = device_at(b)->unsure_flushes || reset;
         b->synced = fact->value;
     }
 }

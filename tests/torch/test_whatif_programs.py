@@ -95,6 +95,17 @@ def test_an_emptied_cache_that_an_older_recording_does_not_show_is_a_doubt(once,
     assert new["peak_reserved_bytes"] != old["peak_reserved_bytes"]
 
 
+@pytest.mark.parametrize("resets", [True, False])
+def test_an_emptied_cache_that_a_reset_of_the_counts_hides_is_a_doubt(once, resets):
+    reset = "torch.cuda.reset_accumulated_memory_stats()" if resets else ""
+    code = ("import torch\nmib = lambda n: torch.empty(int(n * 2**20), dtype=torch.uint8, device='cuda')\nkept = []\nfor step in range(8):\n"
+            "    a, b = mib(30 + step), mib(9.5)\n    del a\n    kept += [mib(14), b]\n    torch.cuda.empty_cache()\n    temporary = mib(15.5 + step)\n"
+            f"    {reset}\n    torch.cuda.empty_cache()\n    del temporary\n    {reset}\nkept += [mib(41), mib(18)]\n")
+    run = once(f"counts, {resets}", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    ours = asked(run.database, "--set", "roundup_power2_divisions:4")["whatif"][0]
+    assert ours["exact"] is not resets and ("empty_cache" in "".join(ours["doubts"])) is resets, ours
+
+
 @pytest.mark.parametrize("lines, changed", [("TEMPORARY", {}), ("OUTPUTS", {"CLEAR": 1}), ("", {"EMPTY": 2}), ("OUTPUTS", {"CLEAR": 1, "EMPTY": 3}),
                                             ("KEPT", {"CLEAR": 1, "EMPTY": 2})])
 @pytest.mark.parametrize("setting, which", [("", 1), ("expandable_segments:True", 0)])
