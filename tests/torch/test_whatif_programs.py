@@ -463,6 +463,16 @@ def test_pages_that_a_failing_request_got_before_it_failed_count(once, freed):
     assert answer["replay"]["exact"] and answer["recorded"]["peak_reserved_bytes"] == int(run.stdout.split()[-1]), (answer, run.stdout)
 
 
+def test_a_request_that_frees_pages_and_then_needs_none(once):
+    """CUDA refuses a page; the freed ones leave parts of a block, and the request gets the one before them, not the one that fits best."""
+    code = ("import torch\nmib = lambda n: torch.empty(n << 20, dtype=torch.uint8, device='cuda')\nfirst, a, b, c = mib(10), mib(60), mib(3), mib(227)\n"
+            "del a\nx = mib(6)\ny = mib(3)\n")
+    run = once("frees pages", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="400MiB", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True,max_split_size_mb:32")
+    assert run.code == 0, run.stderr[-2000:]
+    answer = asked(run.database, "--limit", "400MiB")
+    assert answer["replay"]["exact"] and answer["recorded"]["retries"] == 1, answer
+
+
 def test_a_private_pool_that_is_laid_out_again(once):
     """Before torch.compile captures another shape, it restores what the pool of its graphs had after the last one."""
     code = ("import torch\nmodel = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(3)]).cuda()\n"
