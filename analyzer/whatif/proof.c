@@ -335,8 +335,8 @@ static inline void count_peak(struct beside *b)
     }
 }
 
-/* A request of several unmapped parts of an expandable segment may get pages for the first ones before CUDA refuses the
- * others: these stay until the cache is freed, and count. The recording cannot tell them from those that go at once. */
+/* If a request takes several unmapped parts of an expandable segment, the pages of the first ones count even if CUDA
+ * refuses the others. Only the replay can tell them from those that go at once. */
 static void count_parts(struct beside *b)
 {
     struct whatif_outcome *r = &device_at(b)->recorded;
