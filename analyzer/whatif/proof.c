@@ -336,7 +336,7 @@ static inline void count_peak(struct beside *b)
 }
 
 /* If a request takes several unmapped parts of an expandable segment, the pages of the first ones count even if CUDA
- * refuses the others. Only the replay can tell them from those that go at once. */
+ * refuses the others. Only the replay can tell. */
 static void count_parts(struct beside *b)
 {
     struct whatif_outcome *r = &device_at(b)->recorded;
