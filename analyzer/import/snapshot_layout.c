@@ -19,6 +19,7 @@ struct layout {
     uint32_t spare; /* an unused part; `after` is the next one */
     struct map at;  /* address → part, or GONE */
     int64_t max_split;
+    const int64_t *divisions;         /* of struct import_snapshot */
     bool unknown[IMPORT_DEVICES + 1]; /* the sizes of this device stay as they are */
 };
 
@@ -80,6 +81,17 @@ static void free_layout_part(struct layout *l, uint32_t at)
     }
 }
 
+/* Events state requests rounded to 512 bytes, but without roundup_power2_divisions. */
+static int64_t rounded_of(const struct layout *l, int64_t bytes, bool exact)
+{
+    if (exact || bytes <= UNIT || bytes > INT64_MAX / 4) return bytes;
+    const int power = 63 - __builtin_clzll((uint64_t)bytes), at = power - 20;
+    const int64_t floor = (int64_t)1 << power, divisions = l->divisions[at < 0 ? 0 : at > 15 ? 15 : at];
+    if (divisions < 2 || bytes <= UNIT * divisions || bytes == floor) return bytes;
+    const int64_t step = floor / divisions;
+    return step ? (bytes + step - 1) / step * step : floor * 2;
+}
+
 /* What a block of `bytes` takes of a free part. */
 static int64_t taken_of(const struct layout *l, const struct part *part, int64_t bytes, bool exact)
 {
@@ -103,13 +115,13 @@ static bool note_extra(uint16_t *extra, int64_t bytes)
 static bool place_layout_block(struct layout *l, uint32_t *last, struct import_snapshot_piece *p)
 {
     const struct part part = l->parts[*last];
-    const int64_t gap = (int64_t)(p->address - part.address);
-    if (!part.free || gap < 0 || p->bytes > part.bytes - gap) return false;
+    const int64_t gap = (int64_t)(p->address - part.address), bytes = rounded_of(l, p->bytes, p->exact);
+    if (!part.free || gap < 0 || bytes > part.bytes - gap || !note_extra(&p->extra, bytes - p->bytes)) return false;
     if (gap) {
         l->parts[*last].bytes = gap;
         *last = add_layout_part(l, (struct part){p->address, part.bytes - gap, *last, NONE, true, part.small});
     }
-    split_layout_part(l, *last, p->bytes);
+    split_layout_part(l, *last, bytes);
     *last = l->parts[*last].after != NONE ? l->parts[*last].after : *last;
     return true;
 }
@@ -137,7 +149,7 @@ static void begin_layout(struct layout *l, struct import_layout_piece *list, siz
         const uint32_t after = at == NONE ? NONE : l->parts[at].after;
         if (after == NONE || !l->parts[after].free || p->exact) continue;
         const struct part both = {.bytes = l->parts[at].bytes + l->parts[after].bytes, .small = l->parts[at].small};
-        if (taken_of(l, &both, p->bytes, false) == p->bytes) continue;
+        if (taken_of(l, &both, l->parts[at].bytes, false) == l->parts[at].bytes) continue;
         l->parts[at].bytes = both.bytes;
         remove_layout_part(l, after);
         if (!note_extra(&p->extra, both.bytes - p->bytes)) l->unknown[p->device] = true;
@@ -151,10 +163,11 @@ static bool follow_event(struct layout *l, struct import_snapshot_event *e)
 {
     const uint32_t at = layout_part_at(l, e->address);
     const struct part *part = at == NONE ? NULL : &l->parts[at];
+    const int64_t bytes = rounded_of(l, e->bytes, e->exact);
     switch ((enum import_action)e->action) {
     case IMPORT_ALLOC:
-        if (!part || !part->free || e->bytes <= 0 || e->bytes > part->bytes) return false;
-        split_layout_part(l, at, taken_of(l, part, e->bytes, e->exact));
+        if (!part || !part->free || bytes <= 0 || bytes > part->bytes) return false;
+        split_layout_part(l, at, taken_of(l, part, bytes, e->exact));
         return note_extra(&e->extra, l->parts[at].bytes - e->bytes);
     case IMPORT_FREE:
         if (!part || part->free || !note_extra(&e->extra, part->bytes - e->bytes)) return false;
@@ -190,7 +203,7 @@ static int64_t max_split_of(const char *settings)
 void import_layout_sizes(struct import_snapshot *from, size_t first, size_t end, struct import_layout_piece *list,
                          size_t n)
 {
-    struct layout l = {.spare = NONE, .max_split = max_split_of(from->settings)};
+    struct layout l = {.spare = NONE, .max_split = max_split_of(from->settings), .divisions = from->divisions};
     l.unknown[IMPORT_HOST] = true;
     begin_layout(&l, list, n);
     for (size_t i = first; i < end; i++) {

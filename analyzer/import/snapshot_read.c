@@ -414,6 +414,15 @@ static const char *torch_of(const struct import_snapshot *s, const struct import
     return import_member(settings, "expandable_segments") ? "2.8" : NULL;
 }
 
+static void read_divisions(struct import_snapshot *s, const struct import_value *divisions)
+{
+    for (int i = 0; i < 16; i++) {
+        char mib[8];
+        snprintf(mib, sizeof mib, "%d", 1 << i);
+        s->divisions[i] = import_integer(import_member(divisions, mib), 0);
+    }
+}
+
 bool import_snapshot_read(struct import_snapshot *s, const char *path, import_progress_fn progress, void *self,
                           char *error, size_t error_size)
 {
@@ -434,6 +443,7 @@ bool import_snapshot_read(struct import_snapshot *s, const char *path, import_pr
     const struct import_value *settings = import_member(root, "allocator_settings");
     s->settings = import_text(import_member(settings, "PYTORCH_CUDA_ALLOC_CONF"));
     if (s->settings) s->torch = torch_of(s, settings);
+    read_divisions(s, import_member(settings, "roundup_power2_divisions"));
     read_segments(s, segments, false);
     read_segments(s, import_member(root, "host_segments"), true);
     read_notes(s, import_member(root, "external_annotations"));

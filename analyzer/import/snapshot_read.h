@@ -70,9 +70,10 @@ struct import_snapshot_total {
 struct import_snapshot {
     struct import_pickle *pickle;
     struct arena arena;
-    const char *settings; /* PYTORCH_CUDA_ALLOC_CONF; NULL: unknown */
-    const char *torch;    /* a version of PyTorch that writes such members; NULL: unknown */
-    bool has_pool_ids;    /* events have pool ids */
+    const char *settings;  /* PYTORCH_CUDA_ALLOC_CONF; NULL: unknown */
+    int64_t divisions[16]; /* roundup_power2_divisions, of requests from 1, 2, 4 … MiB on; 0: unknown or none */
+    const char *torch;     /* a version of PyTorch that writes such members; NULL: unknown */
+    bool has_pool_ids;     /* events have pool ids */
     ARENA_LIST(struct import_snapshot_event, events);
     const char *skipped; /* events that the program did not record, so that the others were dropped; NULL: none */
     bool timed;

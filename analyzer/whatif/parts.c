@@ -257,7 +257,8 @@ unsigned whatif_read_source(struct whatif *w)
 
 bool whatif_may_miss_flush(struct whatif *w, const struct whatif_device *d)
 {
-    return d->unsure_flushes || (!d->facts.syncs && whatif_read_source(w) & WHATIF_EMPTIES);
+    const unsigned facts = d->unsure_flushes ? 0 : whatif_read_source(w);
+    return d->unsure_flushes || (facts & WHATIF_EMPTIES && (!d->facts.syncs || facts & WHATIF_RESETS_COUNTS));
 }
 
 void whatif_note_capture(struct whatif_device *d, const struct caching_allocator *a, const struct run_lifetime *life)

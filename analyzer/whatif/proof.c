@@ -212,15 +212,16 @@ static struct caching_allocator *proof_allocator_of(struct beside *b)
 /* Applies the facts that the recorder had read from the allocator by then. */
 static inline void apply_facts(struct beside *b, int64_t ns)
 {
-    const struct whatif_facts *f = &device_at(b)->facts;
-    for (; b->next_fact < f->n && f->list[b->next_fact].ns <= ns; b->next_fact++) {
-        const struct whatif_fact *fact = &f->list[b->next_fact];
+    struct whatif_device *d = device_at(b);
+    for (; b->next_fact < d->facts.n && d->facts.list[b->next_fact].ns <= ns; b->next_fact++) {
+        const struct whatif_fact *fact = &d->facts.list[b->next_fact];
         if (fact->kind == GS_ALLOCATOR_CAP) caching_set_cap(proof_allocator_of(b), fact->value);
         if (fact->kind == GS_ALLOCATOR_UNUSED) caching_pool_unused(proof_allocator_of(b), (uint32_t)fact->value);
         if (fact->kind != GS_ALLOCATOR_SYNCED) continue;
-        const int64_t begin = whatif_begin(b->proof->w, device_at(b)->process);
-        const bool counts = b->synced != RUN_UNKNOWN && fact->value > b->synced && fact->ns >= begin;
-        if (counts) b->syncs += fact->value - b->synced;
+        const bool known = b->synced != RUN_UNKNOWN, reset = known && fact->value < b->synced; /* by the program */
+        if (known && fact->ns >= whatif_begin(b->proof->w, d->process))
+            b->syncs += fact->value - (reset ? 0 : b->synced);
+        d->unsure_flushes = d->unsure_flushes || reset;
         b->synced = fact->value;
     }
 }
@@ -253,9 +254,11 @@ static uint32_t emptied_pool(const struct beside *b, size_t *end)
     return pool;
 }
 
-/* May the request that made the calls from `next` on have freed cached segments? Only if CUDA or the cap refused it. */
+/* May the request that made the calls from `next` on have freed cached segments? Only if CUDA or the cap refused it. In
+ * an expandable segment it may need no call after that. */
 static bool may_free_for_request(const struct beside *b, size_t next)
 {
+    if (next == b->calls_n) return b->refused && b->expandable;
     int64_t bytes = 0;
     for (; next < b->calls_n; next++) bytes = arena_add_capped(bytes, b->calls[next].free ? 0 : b->calls[next].bytes);
     return b->refused || b->proof->w->imported || caching_cap_frees(b->allocator, bytes);
@@ -266,7 +269,7 @@ static bool may_free_for_request(const struct beside *b, size_t next)
 static bool has_pool_ended(const struct beside *b, size_t next)
 {
     const uint32_t pool = b->calls[b->from].pool;
-    bool only = pool && b->proof->w->imported && pool != b->calls[next].pool;
+    bool only = pool && b->proof->w->imported && next < b->calls_n && pool != b->calls[next].pool;
     for (size_t i = b->from; only && i < next; i++) only = b->calls[i].pool == pool;
     return only;
 }
@@ -277,13 +280,13 @@ static void settle_pending(struct beside *b, bool requests)
     while (b->from < b->calls_n && b->calls[b->from].free) {
         size_t next = b->from;
         while (next < b->calls_n && b->calls[next].free) next++;
-        const bool for_request = requests && next < b->calls_n && may_free_for_request(b, next) &&
-                                 !has_pool_ended(b, next) && !empties_cache(b, b->calls[b->from].stack);
+        const bool for_request = requests && may_free_for_request(b, next) && !has_pool_ended(b, next) &&
+                                 !empties_cache(b, b->calls[b->from].stack);
         struct whatif_device *d = device_at(b);
         if (for_request)
             d->freed_unknown = d->freed_unknown || !whatif_has_python(b->proof->w->run, b->calls[b->from].stack);
-        if (for_request || (requests && b->fails)) return;
         const size_t before = b->from;
+        if (for_request || (requests && b->fails)) return;
         const struct whatif_moment flush = {b->proof->now_ns, emptied_pool(b, &next)};
         whatif_empty_as_recorded(proof_allocator_of(b), &flush);
         *ARENA_ADD(d->flushes) = flush;
@@ -332,8 +335,8 @@ static inline void count_peak(struct beside *b)
     }
 }
 
-/* A request of several unmapped parts of an expandable segment may get pages for the first ones before CUDA refuses the
- * others: these stay until the cache is freed, and count. The recording cannot tell them from those that go at once. */
+/* If a request takes several unmapped parts of an expandable segment, the pages of the first ones count even if CUDA
+ * refuses the others. Only the replay can tell. */
 static void count_parts(struct beside *b)
 {
     struct whatif_outcome *r = &device_at(b)->recorded;

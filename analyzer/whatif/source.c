@@ -524,6 +524,7 @@ unsigned whatif_source_facts(struct run *run)
     for (size_t i = 0; i < COUNT_OF(setters); i++)
         if (does_call(s, setters[i])) facts |= WHATIF_SETS_CONF;
     if (does_assign_conf(s)) facts |= WHATIF_ASSIGNS_CONF;
+    if (does_call(s, "reset_accumulated_memory_stats")) facts |= WHATIF_RESETS_COUNTS;
     if (does_call(s, "empty_cache") || does_call(s, "capture_begin")) facts |= WHATIF_EMPTIES;
     if (any_file_has(s, "mem_get_info") && !s->third_party && !(facts & WHATIF_FREE_FIGURE)) facts |= WHATIF_SHOWS_FREE;
     if (any_file_has(s, "MemPool") && !any_file_has(s, "use_on_oom")) facts |= WHATIF_PLAIN_POOLS;

@@ -16,7 +16,8 @@ enum whatif_source {
     WHATIF_PLAIN_POOLS = 32,   /* it makes pools (MemPool), none of them with use_on_oom */
     WHATIF_SHOWS_FREE = 64,    /* it only prints how much memory is free, and nothing else asks for that */
     WHATIF_ASSIGNS_CONF = 128, /* it sets PYTORCH_CUDA_ALLOC_CONF, even if it is set */
-    WHATIF_EMPTIES = 256       /* it empties the cache, or captures graphs by itself, which does not empty it */
+    WHATIF_EMPTIES = 256,      /* it empties the cache, or captures graphs by itself, which does not empty it */
+    WHATIF_RESETS_COUNTS = 512 /* it calls reset_accumulated_memory_stats */
 };
 
 /* Reads the program's files on all call paths, and those that they import. */

@@ -95,6 +95,17 @@ def test_an_emptied_cache_that_an_older_recording_does_not_show_is_a_doubt(once,
     assert new["peak_reserved_bytes"] != old["peak_reserved_bytes"]
 
 
+@pytest.mark.parametrize("resets", [True, False])
+def test_an_emptied_cache_that_a_reset_of_the_counts_hides_is_a_doubt(once, resets):
+    reset = "torch.cuda.reset_accumulated_memory_stats()" if resets else ""
+    code = ("import torch\nmib = lambda n: torch.empty(int(n * 2**20), dtype=torch.uint8, device='cuda')\nkept = []\nfor step in range(8):\n"
+            "    a, b = mib(30 + step), mib(9.5)\n    del a\n    kept += [mib(14), b]\n    torch.cuda.empty_cache()\n    temporary = mib(15.5 + step)\n"
+            f"    {reset}\n    torch.cuda.empty_cache()\n    del temporary\n    {reset}\nkept += [mib(41), mib(18)]\n")
+    run = once(f"counts, {resets}", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    ours = asked(run.database, "--set", "roundup_power2_divisions:4")["whatif"][0]
+    assert ours["exact"] is not resets and ("empty_cache" in "".join(ours["doubts"])) is resets, ours
+
+
 @pytest.mark.parametrize("lines, changed", [("TEMPORARY", {}), ("OUTPUTS", {"CLEAR": 1}), ("", {"EMPTY": 2}), ("OUTPUTS", {"CLEAR": 1, "EMPTY": 3}),
                                             ("KEPT", {"CLEAR": 1, "EMPTY": 2})])
 @pytest.mark.parametrize("setting, which", [("", 1), ("expandable_segments:True", 0)])
@@ -138,6 +149,15 @@ def test_a_snapshot_of_pytorch_gives_the_same_answers(once, tmp_path_factory, pr
         failures = [failed_at(x["whatif"][0]) for x in (ours, theirs)]
         # The newest PyTorch records no frames on the threads of backward.
         assert not failures[0] or failures[1][0] in (failures[0][0], None), failures
+
+
+def test_a_snapshot_states_requests_without_their_rounding(once, tmp_path_factory):
+    """Its events have the request, in units of 512 bytes; only blocks that are there at the end have their own size."""
+    snapshot = tmp_path_factory.getbasetemp() / "rounded.pickle"
+    run = once("rounded snapshot", SCRIPT, "mixed", SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY=LARGE, SNAPSHOT=snapshot, PYTORCH_CUDA_ALLOC_CONF=SETTINGS[4])
+    assert run.code == 0, run.stderr[-2000:]
+    ours, theirs = (asked(file, "--limit", "8GiB")["recorded"] for file in (run.database, snapshot))
+    assert ours["peak_allocated_bytes"] == theirs["peak_allocated_bytes"] and ours["peak_reserved_bytes"] == theirs["peak_reserved_bytes"], (ours, theirs)
 
 
 ADAPTS = """import sys, torch
@@ -441,6 +461,16 @@ def test_pages_that_a_failing_request_got_before_it_failed_count(once, freed):
     assert (run.code == 0) is ("y" in freed), run.stderr
     answer = asked(run.database, "--limit", "400MiB")
     assert answer["replay"]["exact"] and answer["recorded"]["peak_reserved_bytes"] == int(run.stdout.split()[-1]), (answer, run.stdout)
+
+
+def test_a_request_that_frees_pages_and_then_needs_none(once):
+    """CUDA refuses a page; the freed ones leave parts of a block, and the request gets the one before them, not the one that fits best."""
+    code = ("import torch\nmib = lambda n: torch.empty(n << 20, dtype=torch.uint8, device='cuda')\nfirst, a, b, c = mib(10), mib(60), mib(3), mib(227)\n"
+            "del a\nx = mib(6)\ny = mib(3)\n")
+    run = once("frees pages", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="400MiB", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True,max_split_size_mb:32")
+    assert run.code == 0, run.stderr[-2000:]
+    answer = asked(run.database, "--limit", "400MiB")
+    assert answer["replay"]["exact"] and answer["recorded"]["retries"] == 1, answer
 
 
 def test_a_private_pool_that_is_laid_out_again(once):
