@@ -133,7 +133,10 @@ void estimate_note_unstated(const struct plan *p, int argc, char **argv, struct 
          set_zeroed},
     };
 
-    for (size_t i = 0; p->batch && i < sizeof rows / sizeof *rows; i++) {
+    /* then no other setting makes the verdict worse */
+    const bool worst = p->memory > 0 && estimate_fit(r, p->memory).verdict == FIT_NO;
+
+    for (size_t i = 0; p->batch && !worst && i < sizeof rows / sizeof *rows; i++) {
         struct plan changed = *p;
         if (!rows[i].applies(p) || is_typed(rows[i].option, argc, argv)) continue;
         rows[i].change(&changed);

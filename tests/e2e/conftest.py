@@ -37,9 +37,10 @@ for number in signal.SIGINT, signal.SIGQUIT:
 
 
 # The longest ones start first, so that no worker of pytest-xdist still runs one when the others have finished.
-LONG = ("test_keep", "test_spool", "test_one_truth", "test_programs", "test_lives", "test_category", "test_top", "test_symbolize", "test_matrix",
-        "test_pytest_plugin", "test_kill", "test_nvml", "test_reports", "test_estimate", "test_extending", "test_estimate_runs", "test_build",
-        "test_demo", "test_views", "test_diffusion", "test_docs", "test_warehouse", "test_json", "test_oom")
+LONG = ("test_keep", "test_category", "test_estimate", "test_import_odd", "test_holder", "test_lives", "test_spool", "test_import_trace",
+        "test_languages", "test_one_truth", "test_programs", "test_top", "test_symbolize", "test_matrix", "test_pytest_plugin", "test_kill",
+        "test_nvml", "test_reports", "test_extending", "test_estimate_runs", "test_build", "test_demo", "test_views", "test_diffusion",
+        "test_docs", "test_warehouse", "test_json", "test_oom")
 
 
 def pytest_collection_modifyitems(items):

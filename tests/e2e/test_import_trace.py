@@ -171,10 +171,17 @@ def measured_calls(db):
     return sorted(copies), sorted(waits)
 
 
-@pytest.mark.parametrize("file", REAL, ids=lambda f: f.name[-40:-8])
-def test_what_real_gpus_gave(tmp_path, file):
-    document = json.loads(gzip.open(file).read())
-    db = imported(file, tmp_path)
+@pytest.fixture(scope="module", params=REAL, ids=lambda f: f.name[-40:-8])
+def real(request, tmp_path_factory):
+    """(file, its JSON, the imported recording): the tests only read them"""
+    file = request.param
+    db = imported(file, tmp_path_factory.mktemp("real"))
+    yield file, json.loads(gzip.open(file).read()), db
+    db.close()
+
+
+def test_what_real_gpus_gave(real):
+    file, document, db = real
     got, want = measured_memory(db), expected_memory(document)
     for f in (*got.values(), *want.values()):
         if "Addr" not in memory_events(document)[0]["args"]:
@@ -191,10 +198,9 @@ def test_what_real_gpus_gave(tmp_path, file):
     assert set(report_of(file)["run"]["lacks"]) == {"segments", "pinned"} | (set() if totals else {"before"})
 
 
-@pytest.mark.parametrize("file", REAL, ids=lambda f: f.name[-40:-8])
-def test_operators_of_real_traces(tmp_path, file):
+def test_operators_of_real_traces(real):
     """The innermost operator around a memory event, if no two operators begin or end at its microsecond"""
-    document = json.loads(gzip.open(file).read())
+    _, document, db = real
     base = min(us(e) for e in document["traceEvents"] if e.get("cat") in ("cpu_op", "Operator", "user_annotation"))
     operators, edges = collections.defaultdict(list), collections.defaultdict(set)
     for e in document["traceEvents"]:
@@ -212,7 +218,6 @@ def test_operators_of_real_traces(tmp_path, file):
         ops = operators[tid]
         inside = next((ops[i][2] for i in range(bisect.bisect_right(starts[tid], at) - 1, -1, -1) if ops[i][1] >= at), None)
         want[tid, at, e["args"]["Bytes"], inside] += 1
-    db = imported(file, tmp_path)
     anchor = db.execute("SELECT start_real_ns FROM process").fetchone()[0]
     got = collections.Counter()
     for tid, ns, size, name in db.execute(

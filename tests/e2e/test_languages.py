@@ -11,6 +11,7 @@ import pytest
 from conftest import BUILD, ROOT
 
 PROGRAMS = ROOT / "fixtures/languages"
+GO_CACHE = str(BUILD / "tests" / "go-cache")  # with the parts of Go's own library that each program needs
 COMPILERS = {
     "rs": lambda source, flags: ["rustc", *flags, "-A", "warnings", "-L", BUILD / "sim", "-o", "program", source],
     "go": lambda source, flags: ["go", "build", *flags, "-o", "program", source],
@@ -33,7 +34,7 @@ def build(folder, name, suffix, flags=()):
     command = [str(word) for word in COMPILERS[suffix](PROGRAMS / f"{name}.{suffix}", flags)]
     if not shutil.which(command[0]):
         pytest.skip(f"no {command[0]}")
-    environment = {**os.environ, "CGO_LDFLAGS": f"-L{BUILD}/sim -lcudart", "GOCACHE": str(folder / "cache")}
+    environment = {**os.environ, "CGO_LDFLAGS": f"-L{BUILD}/sim -lcudart", "GOCACHE": GO_CACHE}
     subprocess.run(command, cwd=folder, env=environment, check=True)
     return folder / "program"
 
@@ -79,7 +80,7 @@ def test_a_server_that_answers_failed_requests(recording):
     shutil.copytree(PROGRAMS / "server", folder)
     if not shutil.which("go"):
         pytest.skip("no go")
-    environment = {**os.environ, "CGO_LDFLAGS": f"-L{BUILD}/sim -lcudart", "GOCACHE": str(recording.folder / "cache")}
+    environment = {**os.environ, "CGO_LDFLAGS": f"-L{BUILD}/sim -lcudart", "GOCACHE": GO_CACHE}
     subprocess.run(["go", "build", "-o", "program", "."], cwd=folder, env=environment, check=True)
     done = recording.run(folder / "program", check=False, SIMCUDA_MEMORY="1GiB", LD_LIBRARY_PATH=BUILD / "sim")
     assert done.returncode == 3
