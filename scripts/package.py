@@ -35,13 +35,13 @@ def pack(text):
     return gzip.compress(text, 9, mtime=0)
 
 
-def below_usr(build, gpuspy, stripped, zsh):
+def below_usr(build, gpuspy, stripped, zsh, version):
     """Path below /usr → (content, mode)."""
     files = {"bin/gpuspy": (stripped.read(build / "gpuspy"), 0o755)}
     for path, (content, _) in wheel.installed(build, stripped).items():
         name = "lib/gpuspy/libgpuspy.so" if path == "lib/libgpuspy.so" else path
         files[name] = (content, 0o644)
-    for path, content in wheel.python_packages().items():
+    for path, content in wheel.python_packages(version).items():
         files[f"{wheel.PYTHON}/{path}"] = content
     for path, (content, mode) in wheel.documents(gpuspy).items():
         name = path.replace("zsh/site-functions", zsh)
