@@ -460,7 +460,7 @@ def test_the_package_that_its_command_starts_is_the_program(recording, launcher,
     """After `pip install .`, the user's own lines are in site-packages."""
     at, command = recording.folder / package, recording.folder / launcher
     for folder in (at, command.parent):
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
     (at / "__init__.py").touch()
     (at / "device.py").write_text(LIBRARY + "def main():\n    return [take(1 << 20)]\n")
     command.write_text("from tool.device import main\nkept = main()\n")
