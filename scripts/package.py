@@ -155,7 +155,7 @@ def main(kind, build, dist, version, arch, objcopy="objcopy", gpuspy=None):
     build, dist = Path(build), Path(dist)
     stripped = wheel.Stripped(objcopy)
     zsh = "zsh/vendor-completions" if kind == "deb" else "zsh/site-functions"
-    files = below_usr(build, gpuspy or build / "gpuspy", stripped, zsh)
+    files = below_usr(build, gpuspy or build / "gpuspy", stripped, zsh, version)
     dist.mkdir(parents=True, exist_ok=True)
     target = {"deb": write_deb, "rpm": write_rpm}[kind](build, dist, version, arch, files, wheel.epoch())
     print(f"{target}: {target.stat().st_size / wheel.MIB:.2f} MiB")
