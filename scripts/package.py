@@ -35,13 +35,13 @@ def pack(text):
     return gzip.compress(text, 9, mtime=0)
 
 
-def below_usr(build, gpuspy, stripped, zsh):
+def below_usr(build, gpuspy, stripped, zsh, version):
     """Path below /usr → (content, mode)."""
     files = {"bin/gpuspy": (stripped.read(build / "gpuspy"), 0o755)}
     for path, (content, _) in wheel.installed(build, stripped).items():
         name = "lib/gpuspy/libgpuspy.so" if path == "lib/libgpuspy.so" else path
         files[name] = (content, 0o644)
-    for path, content in wheel.python_packages().items():
+    for path, content in wheel.python_packages(version).items():
         files[f"{wheel.PYTHON}/{path}"] = content
     for path, (content, mode) in wheel.documents(gpuspy).items():
         name = path.replace("zsh/site-functions", zsh)
@@ -155,7 +155,7 @@ def main(kind, build, dist, version, arch, objcopy="objcopy", gpuspy=None):
     build, dist = Path(build), Path(dist)
     stripped = wheel.Stripped(objcopy)
     zsh = "zsh/vendor-completions" if kind == "deb" else "zsh/site-functions"
-    files = below_usr(build, gpuspy or build / "gpuspy", stripped, zsh)
+    files = below_usr(build, gpuspy or build / "gpuspy", stripped, zsh, version)
     dist.mkdir(parents=True, exist_ok=True)
     target = {"deb": write_deb, "rpm": write_rpm}[kind](build, dist, version, arch, files, wheel.epoch())
     print(f"{target}: {target.stat().st_size / wheel.MIB:.2f} MiB")

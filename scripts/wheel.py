@@ -90,8 +90,10 @@ def documents(gpuspy):
     return files
 
 
-def python_packages():
-    return {f"{folder.name}/{path.name}": (path.read_bytes(), 0o644)
+def python_packages(version):
+    def content(path):
+        return re.sub(rb'(?m)^__version__ = ".*"$', f'__version__ = "{version}"'.encode(), path.read_bytes())
+    return {f"{folder.name}/{path.name}": (content(path), 0o644)
             for folder in (ROOT / "python/gpuspy", ROOT / "pytest-gpuspy/pytest_gpuspy")
             for path in sorted([*folder.glob("*.py"), *folder.glob("py.typed")])}
 
@@ -117,7 +119,7 @@ def contents(build, version, arch, stripped, gpuspy):
         files[f"{data}/data/{re.sub('^lib/', 'lib64/', path)}"] = content
     # pip removes a folder whose own files it removes, not one that has only folders
     files[f"{data}/data/lib64/gpuspy/LICENSE"] = ((ROOT / "LICENSE").read_bytes(), 0o644)
-    files.update(python_packages())
+    files.update(python_packages(version))
     files[f"{info}/METADATA"] = (metadata(version), 0o644)
     files[f"{info}/WHEEL"] = (f"Wheel-Version: 1.0\nGenerator: gpuspy\nRoot-Is-Purelib: false\n"
                               f"Tag: py3-none-manylinux_2_28_{arch}\n".encode(), 0o644)

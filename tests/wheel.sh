@@ -55,7 +55,7 @@ program='import ctypes
 pointer = ctypes.c_void_p()
 assert ctypes.CDLL("libcudart.so.13").cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(1 << 20)) == 0'
 records() { (cd "$scratch" && env -i PATH="$scratch/venv/bin:/usr/bin:/bin" gpuspy run -o run.db --simulate t4 -- python -c "$program"); }
-reads() { (cd "$scratch" && env -i PATH=/usr/bin:/bin venv/bin/python -c 'import gpuspy; assert gpuspy.open("run.db").peak[0]["bytes"] == 1 << 20'); }
+reads() { (cd "$scratch" && env -i PATH=/usr/bin:/bin venv/bin/python -c 'import gpuspy; assert gpuspy.open("run.db").peak[0]["bytes"] == 1 << 20 and gpuspy.__version__ in "'"$(basename "$wheel")"'"'); }
 tarball() {
     tar -C "$scratch" -xzf dist/*-linux-"$(uname -m)".tar.gz
     (cd "$scratch" && env -i PATH=/usr/bin:/bin ./gpuspy-*/bin/gpuspy run -o tarball.db --simulate t4 -- "$scratch/venv/bin/python" -c "$program")

@@ -151,14 +151,17 @@ static bool is_other_interpreter(const struct run_frame *frame)
     return frame->rank == RUN_RANK_LIBRARY && frame->module && run_module_language(frame->module);
 }
 
-/* What pip writes for a package's command, X/bin/tool beside X/lib, and the start of a zipped application. */
+/* What pip writes for a package's command, X/bin/tool beside X/lib, what pex writes, X/pex, and the start of a zipped
+ * application. */
 static bool is_launcher(const struct run_frame *frame, const char *package)
 {
     const char *slash = frame->file ? strrchr(frame->file, '/') : NULL;
     const size_t n = slash ? (size_t)(slash - frame->file) : 0;
-    const bool script = n >= 4 && strncmp(slash - 4, "/bin", 4) == 0 && !strchr(slash, '.') && frame->function &&
-                        strcmp(frame->function, "<module>") == 0 && package &&
-                        strncmp(package, frame->file, n - 3) == 0 && strncmp(package + n - 3, "lib", 3) == 0;
+    const bool pex = slash && strcmp(slash, "/pex") == 0;
+    const size_t above = pex ? n + 1 : n >= 4 && strncmp(slash - 4, "/bin", 4) == 0 ? n - 3 : 0;
+    const bool script = above && !strchr(slash, '.') && frame->function &&
+                        (pex || strcmp(frame->function, "<module>") == 0) && package &&
+                        strncmp(package, frame->file, above) == 0 && strncmp(package + above, "lib", 3) == 0;
     return script || (slash && (strstr(frame->file, "/_bootstrap/") || strstr(frame->file, "/.bootstrap/")));
 }
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from gpuspy.marks import mark, scope
 from gpuspy.reader import GpuspyError, Recording, open
+from pytest_gpuspy import __version__
 
-__all__ = ["GpuspyError", "Recording", "mark", "open", "scope", "load_ipython_extension"]
+__all__ = ["GpuspyError", "Recording", "mark", "open", "scope", "load_ipython_extension", "__version__"]
 
 
 def load_ipython_extension(shell: Any) -> None:

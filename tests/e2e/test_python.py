@@ -51,6 +51,11 @@ def test_a_recording_is_data(run, recording):
     assert "Out of memory" in run._repr_html_() and "Peak 20.00 GiB" in run._repr_html_()
 
 
+def test_the_package_has_the_programs_version(gpuspy):
+    printed = subprocess.run(["gpuspy", "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    assert f"gpuspy {gpuspy.__version__}" == printed.splitlines()[0]
+
+
 def column_types(table):
     if type(table).__module__.startswith("pyarrow"):
         return {field.name: str(field.type) for field in table.schema}

@@ -454,12 +454,13 @@ def take(n):
 """
 @pytest.mark.parametrize("launcher, package, line", [
     ("bin/tool", "lib/python3.11/site-packages/tool", "device.py"), ("home/bin/tool", "lib/site-packages/tool", "tool"), ("app.pyz/_bootstrap/__init__.py", "site-packages/tool", "device.py"),
+    ("v/pex", "v/lib/site-packages/tool", "device.py"), ("home/pex", "lib/site-packages/tool", "pex"),
     ("bin/tool", "tool", "device.py"), ("bin/tool.py", "lib/site-packages/tool", "tool.py")])
 def test_the_package_that_its_command_starts_is_the_program(recording, launcher, package, line):
     """After `pip install .`, the user's own lines are in site-packages."""
     at, command = recording.folder / package, recording.folder / launcher
     for folder in (at, command.parent):
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
     (at / "__init__.py").touch()
     (at / "device.py").write_text(LIBRARY + "def main():\n    return [take(1 << 20)]\n")
     command.write_text("from tool.device import main\nkept = main()\n")
