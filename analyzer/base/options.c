@@ -21,16 +21,30 @@ static bool each_word(const char *words, bool (*each)(const char *, size_t, void
     return false;
 }
 
-static bool same_word(const char *word, size_t length, void *data)
-{
-    const char *text = data;
+struct numbered {
+    const char *text;
+    size_t length;
+    int at;
+};
 
-    return strlen(text) == length && memcmp(word, text, length) == 0;
+static bool same_numbered(const char *word, size_t length, void *data)
+{
+    struct numbered *n = data;
+
+    if (length == n->length && memcmp(word, n->text, length) == 0) return true;
+    n->at++;
+    return false;
+}
+
+int options_word_index(const char *text, const char *words)
+{
+    struct numbered n = {text, text ? strlen(text) : 0, 0};
+    return text && each_word(words, same_numbered, &n) ? n.at : -1;
 }
 
 bool options_is_word(const char *text, const char *words)
 {
-    return each_word(words, same_word, (void *)(uintptr_t)text);
+    return options_word_index(text, words) >= 0;
 }
 
 void options_list(const char *words, char *out, size_t size)
@@ -162,21 +176,6 @@ static bool unknown_word(const struct value *v, const char *word)
 static bool take_choice(const struct value *v)
 {
     return options_is_word(v->text, v->row->words) ? take_text(v) : unknown_word(v, v->text);
-}
-
-struct numbered {
-    const char *text;
-    size_t length;
-    unsigned at;
-};
-
-static bool same_numbered(const char *word, size_t length, void *data)
-{
-    struct numbered *n = data;
-
-    if (length == n->length && memcmp(word, n->text, length) == 0) return true;
-    n->at++;
-    return false;
 }
 
 static bool take_set(const struct value *v)

@@ -90,5 +90,6 @@ static inline bool options_is_optional(const struct option_row *row)
 unsigned options_nearest(const char *text, const char *words, char *out, size_t size);
 /* "a|b|c|" → "a, b, c". */
 void options_list(const char *words, char *out, size_t size);
-/* Is `text` one of `words`? */
+/* The index of `text` in `words`; -1: it is not one of them, or NULL. */
+int options_word_index(const char *text, const char *words);
 bool options_is_word(const char *text, const char *words);

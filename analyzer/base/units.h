@@ -39,7 +39,6 @@ char *units_format_share(char out[UNITS_TEXT], double share);
 #define UNITS_RATE(n) units_format_rate((char[UNITS_TEXT]){0}, n)
 #define UNITS_SECONDS(n) units_format_seconds((char[UNITS_TEXT]){0}, n)
 #define UNITS_COUNT(n) units_format_count((char[UNITS_TEXT]){0}, n)
-#define UNITS_MEAN(n) units_format_mean((char[UNITS_TEXT]){0}, n)
 #define UNITS_PLURAL(n, one, many) units_format_plural((char[UNITS_TEXT]){0}, n, one, many)
 #define UNITS_SHARE(n) units_format_share((char[UNITS_TEXT]){0}, n)
 

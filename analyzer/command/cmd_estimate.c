@@ -176,14 +176,6 @@ static bool print_estimate(const struct settings *s, const struct estimate_answe
     return true;
 }
 
-/* The index of a word in "a|b|"; -1: it is not there, or NULL. */
-static int index_of_word(const char *word, const char *words)
-{
-    for (int i = 0; word && *words; i++, words += strcspn(words, "|") + 1)
-        if (strncmp(word, words, strlen(word)) == 0 && words[strlen(word)] == '|') return i;
-    return -1;
-}
-
 /* Prints a list that needs no model, in each form that an answer has. */
 static int print_known_list(const struct settings *s, const char *key, const char *title, struct json_t *(*make)(void),
                             void (*text)(FILE *, const struct terminal *, bool))
@@ -224,7 +216,7 @@ static int answer_estimate(const struct settings *s, const struct estimate_recip
             .gpus = named,
             .gpus_n = named_n,
             .network = (double)s->plan.network,
-            .solve = index_of_word(s->solve, estimate_solve_words),
+            .solve = options_word_index(s->solve, estimate_solve_words),
             .lines = s->csv,
             .argc = argc,
             .argv = argv,

@@ -65,11 +65,10 @@ int command_leaks(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
-    bool done;
     char error[1024] = "";
-    int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true, &done);
+    int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true);
 
-    if (!done) {
+    if (v.run) {
         v.options.all = true;
         v.options.questions = REPORT_ASK(LEAKS) | REPORT_ASK(USES) | REPORT_ASK(SCOPES);
         if (s.view.json) v.options.questions |= REPORT_ASK(PEAKS); /* growth[] is the same as in the report */

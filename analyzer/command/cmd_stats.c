@@ -104,10 +104,9 @@ int command_stats(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
-    bool done;
-    int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true, &done);
+    int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true);
 
-    if (!done) code = show_stats(&v, &s);
+    if (v.run) code = show_stats(&v, &s);
     viewing_close(&v);
     return code;
 }

@@ -44,17 +44,6 @@ const struct command_text command_text_table = {
         {"gpuspy table --json --by file run.db | jq '.rows[] | [.file, .own]'", "for a script"}),
 };
 
-static unsigned table_word_index(const char *word, const char *words)
-{
-    unsigned at = 0;
-
-    for (const char *p = words; word && *p; p += strcspn(p, "|"), p += *p == '|', at++) {
-        size_t n = strcspn(p, "|");
-        if (strlen(word) == n && memcmp(p, word, n) == 0) return at;
-    }
-    return 0;
-}
-
 struct cells {
     const struct draw_text *t;
     enum profile_tally_by by;
@@ -160,8 +149,8 @@ static json_t *tally_rows_json(const struct profile *p, const struct profile_tal
 
 static int show_table(struct viewing *v, const struct settings *s, const struct profile *p)
 {
-    enum profile_tally_by by = (enum profile_tally_by)table_word_index(s->by, by_words);
-    enum profile_tally_sort sort = (enum profile_tally_sort)table_word_index(s->sort, sort_words);
+    enum profile_tally_by by = s->by ? (enum profile_tally_by)options_word_index(s->by, by_words) : 0;
+    enum profile_tally_sort sort = s->sort ? (enum profile_tally_sort)options_word_index(s->sort, sort_words) : 0;
     struct profile_tally *t = profile_tally_build(v->run, p, by, s->profile.native, true);
     int code = EXIT_YES;
 
@@ -199,14 +188,13 @@ int command_table(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
-    bool done;
     /* Categories need the stacks of frees. */
-    int code = viewing_open(&v, self, argc, argv, &s, &s.view, are_table_options_sensible, true, &done);
+    int code = viewing_open(&v, self, argc, argv, &s, &s.view, are_table_options_sensible, true);
 
     if (s.by && strcmp(s.by, "owner") == 0 && !s.profile.layer)
         s.profile.layer = "device"; /* all tensors belong to PyTorch */
     bool categories = s.by && strcmp(s.by, "category") == 0;
-    struct profile *p = done ? NULL : viewing_profile(&v, &s.profile, categories, &code);
+    struct profile *p = !v.run ? NULL : viewing_profile(&v, &s.profile, categories, &code);
     if (p) {
         code = show_table(&v, &s, p);
         profile_free(p);

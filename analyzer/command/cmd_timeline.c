@@ -79,11 +79,10 @@ int command_timeline(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
-    bool done;
     char error[1024] = "";
-    int code = viewing_open(&v, self, argc, argv, &s, &s.view, are_timeline_options_sensible, true, &done);
+    int code = viewing_open(&v, self, argc, argv, &s, &s.view, are_timeline_options_sensible, true);
 
-    if (!done) {
+    if (v.run) {
         terminal_choose_colour(s.view.display.colour);
         struct terminal term = terminal_of(stdout);
         struct profile_course_request wish = {.columns = s.view.json ? (size_t)(s.points ? s.points : POINTS)

@@ -460,16 +460,6 @@ static bool take_top_interval(const char *text, double *out)
     return true;
 }
 
-static int word_of_list(const char *word, const char *words)
-{
-    int at = 0;
-    for (; word && *words; words += strcspn(words, "|"), words += *words == '|', at++) {
-        size_t n = strcspn(words, "|");
-        if (strlen(word) == n && memcmp(words, word, n) == 0) return at;
-    }
-    return 0;
-}
-
 static int run_top(struct top_view *v, const struct settings *s)
 {
     bool screen = !s->once && !s->json && isatty(STDOUT_FILENO);
@@ -502,8 +492,8 @@ int command_top(const struct command *self, int argc, char **argv)
     v.columns = v.term.width;
     v.choice.device = s.device;
     v.choice.native = s.native;
-    v.choice.sort = (enum top_sort)word_of_list(s.sort, "bytes|count|growth|rate|last");
-    v.choice.table = (enum top_table)word_of_list(s.table, "lines|functions|syncs|copies");
+    v.choice.sort = s.sort ? (enum top_sort)options_word_index(s.sort, "bytes|count|growth|rate|last") : 0;
+    v.choice.table = s.table ? (enum top_table)options_word_index(s.table, "lines|functions|syncs|copies") : 0;
     int code = operands ? add_operand(tables.model, argv[0]) : find_only(tables.model);
     if (code == EXIT_YES) code = run_top(&v, &s);
     top_users_free(&v.users);

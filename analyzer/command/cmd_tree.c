@@ -115,9 +115,8 @@ static int run_tree(const struct command *command, int argc, char **argv, size_t
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
-    bool done;
-    int code = viewing_open(&v, command, argc, argv, &s, &s.view, are_tree_options_sensible, false, &done);
-    struct profile *p = done ? NULL : viewing_profile(&v, &s.profile, false, &code);
+    int code = viewing_open(&v, command, argc, argv, &s, &s.view, are_tree_options_sensible, false);
+    struct profile *p = !v.run ? NULL : viewing_profile(&v, &s.profile, false, &code);
     if (p) {
         struct view_branch_limits limits = {
             .top = s.view.top ? (size_t)s.view.top : top, .depth = (unsigned)s.depth, .full = s.full};

@@ -302,12 +302,11 @@ int command_whatif(const struct command *self, int argc, char **argv)
 {
     struct settings s = {.view = VIEWING_DEFAULT};
     struct viewing v;
-    bool done;
     char error[1024] = "";
     int64_t limit = 0;
     struct question *q = arena_zeroed(1, sizeof *q);
-    int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true, &done);
-
+    int code = viewing_open(&v, self, argc, argv, &s, &s.view, NULL, true);
+    bool done = !v.run;
     const char *contradiction = done ? NULL : find_contradiction(&s);
     if (contradiction) {
         complain("whatif: %s", contradiction);

@@ -5,10 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
-#include "analyzer/import/import_nsys.h"
-#include "analyzer/import/import_pprof.h"
-#include "analyzer/import/import_snapshot.h"
-#include "analyzer/import/import_trace.h"
+#include "analyzer/import/formats.h"
 #include "analyzer/import/trace_file.h"
 
 static const struct {

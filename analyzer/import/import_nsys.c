@@ -1,7 +1,7 @@
 /* Feeds the staged rows of an export, in order of process and time, into one database per process. Time 0 of all
  * processes is the first event of any of them. Columns: docs.nvidia.com/nsight-systems, "SQLite Export Schema
  * Reference". */
-#include "analyzer/import/import_nsys.h"
+#include "analyzer/import/formats.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* A profile has one moment: live memory by call stack, as counts and bytes. It has no times, addresses or frees. The
  * importer keeps the whole file in memory, at most PROFILE_BYTES, and a copy of its texts. Fields:
  * github.com/google/pprof, profile.proto; how JAX fills them: xla/python/py_client.cc, HeapProfile. */
-#include "analyzer/import/import_pprof.h"
+#include "analyzer/import/formats.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  *
  * Events have the requested size. A block that is live at the end has its own size; for others it is the requested size
  * rounded up to 512 bytes, which is what the allocator does by default, and what snapshot_layout.c adds. */
-#include "analyzer/import/import_snapshot.h"
+#include "analyzer/import/formats.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * kind. While they are sorted, calls get the GPU's copies with the same correlation id, which have the size and the
  * direction, and memory events get addresses. Then one pass over all threads tracks the open slices of each thread, and
  * writes the events. */
-#include "analyzer/import/import_trace.h"
+#include "analyzer/import/formats.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include "analyzer/base/input.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/import/nsys_calls.h"
-#include "analyzer/import/import_nsys.h"
+#include "analyzer/import/formats.h"
 #include "analyzer/import/nsys_stage.h"
 #include "schema/store.h"
 

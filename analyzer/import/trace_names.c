@@ -3,56 +3,18 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/each.h"
 
-/* The profiler strips the entries of sys.path from file names. This restores the folder of these packages, without
- * which their lines would seem to be the program's own. */
-static const struct {
-    const char *folder, *part;
-} stripped[] = {
-#define PACKAGE(name)               \
-    {                               \
-        "/site-packages/", name "/" \
-    }
-    PACKAGE("torch"),
-    PACKAGE("torchvision"),
-    PACKAGE("torchaudio"),
-    PACKAGE("functorch"),
-    PACKAGE("triton"),
-    PACKAGE("transformers"),
-    PACKAGE("accelerate"),
-    PACKAGE("datasets"),
-    PACKAGE("diffusers"),
-    PACKAGE("peft"),
-    PACKAGE("timm"),
-    PACKAGE("lightning"),
-    PACKAGE("pytorch_lightning"),
-    PACKAGE("deepspeed"),
-    PACKAGE("numpy"),
-    PACKAGE("einops"),
-    PACKAGE("tqdm"),
-#undef PACKAGE
-#define STANDARD(name)        \
-    {                         \
-        "/lib/python3/", name \
-    }
-    STANDARD("contextlib.py"),
-    STANDARD("threading.py"),
-    STANDARD("functools.py"),
-    STANDARD("runpy.py"),
-    STANDARD("typing.py"),
-    STANDARD("copy.py"),
-    STANDARD("queue.py"),
-    STANDARD("warnings.py"),
-    STANDARD("abc.py"),
-    STANDARD("concurrent/"),
-    STANDARD("multiprocessing/"),
-    STANDARD("asyncio/"),
-    STANDARD("importlib/"),
-    STANDARD("collections/"),
-    STANDARD("json/"),
-    STANDARD("logging/"),
-#undef STANDARD
-};
+/* The profiler strips the entries of sys.path from file names. This restores the folder of these packages and modules,
+ * without which their lines would seem to be the program's own. */
+static const char *const packages[] = {"torch/",        "torchvision/", "torchaudio/",        "functorch/", "triton/",
+                                       "transformers/", "accelerate/",  "datasets/",          "diffusers/", "peft/",
+                                       "timm/",         "lightning/",   "pytorch_lightning/", "deepspeed/", "numpy/",
+                                       "einops/",       "tqdm/"};
+static const char *const standard[] = {
+    "contextlib.py", "threading.py", "functools.py", "runpy.py",    "typing.py",        "copy.py",
+    "queue.py",      "warnings.py",  "abc.py",       "concurrent/", "multiprocessing/", "asyncio/",
+    "importlib/",    "collections/", "json/",        "logging/"};
 
 uint32_t import_name_of(struct import_names *names, const char *text)
 {
@@ -66,11 +28,15 @@ const char *import_name_text(const struct import_names *names, uint32_t name)
     return name < names->n ? names->texts.list[name] : "";
 }
 
+static bool begins_with_one_of(const char *file, const char *const *list, size_t n)
+{
+    return ANY_OF(part, list, n, strncmp(file, *part, strlen(*part)) == 0);
+}
+
 static const char *file_folder_of(const char *file)
 {
-    for (size_t i = 0; i < sizeof stripped / sizeof *stripped; i++)
-        if (strncmp(file, stripped[i].part, strlen(stripped[i].part)) == 0) return stripped[i].folder;
-    return "";
+    if (begins_with_one_of(file, packages, COUNT_OF(packages))) return "/site-packages/";
+    return begins_with_one_of(file, standard, COUNT_OF(standard)) ? "/lib/python3/" : "";
 }
 
 /* Finds the "(" of "file(line): function"; NULL: the text has another form. */

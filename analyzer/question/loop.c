@@ -3,7 +3,6 @@
  */
 #include "analyzer/question/question.h"
 
-
 static const char advice[] =
     "give the loop a maximum of iterations, or set one that the dry run can reach (max_steps, max_new_tokens); on a "
     "real GPU the values may end it";

@@ -30,48 +30,62 @@ struct asked { /* what is requested of one run */
     uint64_t calls; /* copies and waits read */
 };
 
-#define STARTS(name, function)                                                \
+#define STARTS(name, ...)                                                     \
     static void *name##_start(struct site_builder *b, struct run_observer *o) \
     {                                                                         \
-        return function(b, o);                                                \
+        return __VA_ARGS__;                                                   \
     }
 #define FINISHES(name, function)           \
     static void name##_finish(void *state) \
     {                                      \
         function(state);                   \
     }
-#define CALLS(name, function)                                                                 \
+#define CALLS(name, ...)                                                                      \
     static void name##_call(struct site_builder *b, void *state, const struct run_copy *copy, \
                             const struct run_sync *sync)                                      \
     {                                                                                         \
-        function(state, copy, sync);                                                          \
+        __VA_ARGS__;                                                                          \
     }
 #define BUILDS(name, function)                                                       \
     static bool name##_build(struct site_builder *b, char *error, size_t error_size) \
     {                                                                                \
-        (void)error;                                                                 \
-        (void)error_size;                                                            \
         function(b);                                                                 \
         return true;                                                                 \
     }
 
+static void *start_watch(const struct result_watch *w, struct run_observer *o)
+{
+    if (w) *o = w->observer;
+    return NULL;
+}
+
+static void call_watch(const struct result_watch *w, const struct run_copy *copy, const struct run_sync *sync)
+{
+    if (w && w->call) w->call(w->self, copy, sync);
+}
+
 /* clang-format off */
-STARTS(steps, step_finder_start)
-STARTS(uses, category_uses_start)
-STARTS(peaks, question_peaks_start) FINISHES(peaks, question_peaks_finish)
-STARTS(timelines, question_timelines_start) FINISHES(timelines, question_timelines_finish)
-STARTS(memory, question_memory_start) FINISHES(memory, question_memory_finish)
-STARTS(growths, question_growths_start) FINISHES(growths, question_growths_finish)
-STARTS(scopes, question_scopes_start) FINISHES(scopes, question_scopes_finish)
-STARTS(churns, question_churns_start) FINISHES(churns, question_churns_finish)
-STARTS(preallocations, question_preallocations_start) FINISHES(preallocations, question_preallocations_finish)
-STARTS(ooms, oom_start) FINISHES(ooms, oom_finish)
-STARTS(ranks, question_ranks_start) FINISHES(ranks, question_ranks_finish)
-FINISHES(syncs, question_syncs_finish)
-FINISHES(transfers, question_transfers_finish)
-CALLS(ranks, question_ranks_add)
-CALLS(syncs, question_syncs_add)
-CALLS(transfers, question_transfers_add)
+STARTS(steps, step_finder_start(b, o))
+STARTS(uses, category_uses_start(b, o))
+STARTS(peaks, question_peaks_start(b, o)) FINISHES(peaks, question_peaks_finish)
+STARTS(timelines, question_timelines_start(b, o)) FINISHES(timelines, question_timelines_finish)
+STARTS(memory, question_memory_start(b, o)) FINISHES(memory, question_memory_finish)
+STARTS(growths, question_growths_start(b, o)) FINISHES(growths, question_growths_finish)
+STARTS(scopes, question_scopes_start(b, o)) FINISHES(scopes, question_scopes_finish)
+STARTS(churns, question_churns_start(b, o)) FINISHES(churns, question_churns_finish)
+STARTS(preallocations, question_preallocations_start(b, o)) FINISHES(preallocations, question_preallocations_finish)
+STARTS(ooms, oom_start(b, o)) FINISHES(ooms, oom_finish)
+STARTS(ranks, question_ranks_start(b, o)) FINISHES(ranks, question_ranks_finish)
+STARTS(syncs, question_syncs_start(b)) FINISHES(syncs, question_syncs_finish)
+STARTS(transfers, question_transfers_start(b)) FINISHES(transfers, question_transfers_finish)
+STARTS(owners, (site_owners_start(b, o), NULL))
+STARTS(allocators, (allocator_start(b, o), NULL))
+STARTS(watch, start_watch(b->options->watch, o))
+CALLS(ranks, question_ranks_add(state, copy, sync))
+CALLS(syncs, question_syncs_add(state, copy, sync))
+CALLS(transfers, question_transfers_add(state, copy, sync))
+CALLS(allocators, if (sync) allocator_add_sync(b, sync))
+CALLS(watch, call_watch(b->options->watch, copy, sync))
 BUILDS(steps, step_finder_build)
 BUILDS(allocators, allocator_build)
 BUILDS(leaks, question_leaks_build)
@@ -82,46 +96,7 @@ BUILDS(marks, question_marks_build)
 BUILDS(samples, question_samples_build)
     /* clang-format on */
 
-    static void *owners_start(struct site_builder *b, struct run_observer *o)
-{
-    site_owners_start(b, o);
-    return NULL;
-}
-
-static void *allocators_start(struct site_builder *b, struct run_observer *o)
-{
-    allocator_start(b, o);
-    return NULL;
-}
-
-static void *watch_start(struct site_builder *b, struct run_observer *o)
-{
-    if (b->options->watch) *o = b->options->watch->observer;
-    return NULL;
-}
-
-static void *syncs_start(struct site_builder *b, struct run_observer *o)
-{
-    return question_syncs_start(b);
-}
-
-static void *transfers_start(struct site_builder *b, struct run_observer *o)
-{
-    return question_transfers_start(b);
-}
-
-static void allocators_call(struct site_builder *b, void *state, const struct run_copy *copy,
-                            const struct run_sync *sync)
-{
-    if (sync) allocator_add_sync(b, sync);
-}
-
-static void watch_call(struct site_builder *b, void *state, const struct run_copy *copy, const struct run_sync *sync)
-{
-    if (b->options->watch && b->options->watch->call) b->options->watch->call(b->options->watch->self, copy, sync);
-}
-
-static bool advice_build(struct site_builder *b, char *error, size_t error_size)
+    static bool advice_build(struct site_builder *b, char *error, size_t error_size)
 {
     question_use_plain_names(b); /* of waits, which advice mentions */
     question_advice_build(b);

@@ -29,36 +29,37 @@ static bool run_view_sql(struct making *k, char *sql)
            run_fail(k->error, k->error_size, "cannot read '%s': %s", k->s->databases[0].path, sqlite3_errmsg(k->s->db));
 }
 
-static void schema_of(size_t i, char out[8])
+static void schema_of(size_t i, char out[16])
 {
-    snprintf(out, 8, i ? "p%d" : "main", (int)i + 1);
+    snprintf(out, 16, i ? "p%d" : "main", (int)i + 1);
+}
+
+/* Has it a row? Frees `sql`. */
+static bool query_has_row(struct making *k, char *sql)
+{
+    sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->s->db}, sql);
+    bool has = st && sqlite3_step(st) == SQLITE_ROW;
+    sqlite3_finalize(st);
+    sqlite3_free(sql);
+    return has;
 }
 
 /* A real table of the file: a view or a virtual table under a table's name could do anything. */
 static bool has_attached_table(struct making *k, size_t i, const char *name)
 {
-    char schema[8];
+    char schema[16];
     schema_of(i, schema);
-    char *sql = sqlite3_mprintf("SELECT 1 FROM %s.sqlite_master WHERE type = 'table' AND name = %Q AND "
-                                "sql NOT LIKE 'create virtual%%'",
-                                schema, name);
-    sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->s->db}, sql);
-    bool has = st && sqlite3_step(st) == SQLITE_ROW;
-    sqlite3_finalize(st);
-    sqlite3_free(sql);
-    return has;
+    return query_has_row(k, sqlite3_mprintf("SELECT 1 FROM %s.sqlite_master WHERE type = 'table' AND name = %Q AND "
+                                            "sql NOT LIKE 'create virtual%%'",
+                                            schema, name));
 }
 
 static bool has_attached_column(struct making *k, size_t i, const char *table, const char *column)
 {
-    char schema[8];
+    char schema[16];
     schema_of(i, schema);
-    char *sql = sqlite3_mprintf("SELECT 1 FROM pragma_table_xinfo(%Q, %Q) WHERE name = %Q", table, schema, column);
-    sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->s->db}, sql);
-    bool has = st && sqlite3_step(st) == SQLITE_ROW;
-    sqlite3_finalize(st);
-    sqlite3_free(sql);
-    return has;
+    return query_has_row(
+        k, sqlite3_mprintf("SELECT 1 FROM pragma_table_xinfo(%Q, %Q) WHERE name = %Q", table, schema, column));
 }
 
 /* Words and entry points are the same numbers everywhere; meta says things of the first process. */
@@ -80,14 +81,20 @@ static bool is_local(const char *table, const char *column)
            (strcmp(table, "mark") == 0 && (strcmp(column, "name") == 0 || strcmp(column, "domain") == 0));
 }
 
+static sqlite3_stmt *columns_of_schema(struct making *k, const char *table)
+{
+    char *sql = sqlite3_mprintf("SELECT name FROM pragma_table_xinfo(%Q)", table);
+    sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->model}, sql);
+    sqlite3_free(sql);
+    return st;
+}
+
 /* `from` is what follows FROM, for file i; its columns are those of the schema's table. */
 static char *select_from(struct making *k, size_t i, const char *table, const char *from, bool check)
 {
     const bool process = strcmp(table, "process") == 0;
     char *list = sqlite3_mprintf("");
-    char *sql = sqlite3_mprintf("SELECT name FROM pragma_table_xinfo(%Q)", table);
-    sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->model}, sql);
-    sqlite3_free(sql);
+    sqlite3_stmt *st = columns_of_schema(k, table);
     while (st && sqlite3_step(st) == SQLITE_ROW) {
         const char *column = (const char *)sqlite3_column_text(st, 0);
         const char *comma = *list ? ", " : "";
@@ -114,9 +121,7 @@ static void note_missing(struct making *k, const char *table)
 static char *select_nothing(struct making *k, const char *table)
 {
     char *list = sqlite3_mprintf("");
-    char *sql = sqlite3_mprintf("SELECT name FROM pragma_table_xinfo(%Q)", table);
-    sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->model}, sql);
-    sqlite3_free(sql);
+    sqlite3_stmt *st = columns_of_schema(k, table);
     while (st && sqlite3_step(st) == SQLITE_ROW)
         list = sqlite3_mprintf("%z%sNULL AS %w", list, *list ? ", " : "", sqlite3_column_text(st, 0));
     sqlite3_finalize(st);
@@ -125,7 +130,7 @@ static char *select_nothing(struct making *k, const char *table)
 
 static bool make_table(struct making *k, const char *table)
 {
-    char *all = NULL, from[128], schema[8];
+    char *all = NULL, from[128], schema[16];
     size_t have = 0;
     for (size_t i = 0; i < (is_common(table) ? 1 : k->s->n); i++) {
         if (!has_attached_table(k, i, table)) continue;
@@ -155,9 +160,7 @@ static char *replace_text(char *text, const char *what, const char *with)
 static bool has_all_columns(struct making *k, size_t i, const char *table)
 {
     bool all = true;
-    char *sql = sqlite3_mprintf("SELECT name FROM pragma_table_xinfo(%Q)", table);
-    sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->model}, sql);
-    sqlite3_free(sql);
+    sqlite3_stmt *st = columns_of_schema(k, table);
     while (all && st && sqlite3_step(st) == SQLITE_ROW)
         all = has_attached_column(k, i, table, (const char *)sqlite3_column_text(st, 0));
     sqlite3_finalize(st);
@@ -168,7 +171,7 @@ static bool has_all_columns(struct making *k, size_t i, const char *table)
  * own text behind AS. */
 static bool make_unpacked(struct making *k, const char *view, const char *rows, const char *select)
 {
-    char *all = NULL, from[128], schema[8];
+    char *all = NULL, from[128], schema[16];
     for (size_t i = 0; i < k->s->n; i++) {
         char *one;
         schema_of(i, schema);

@@ -29,13 +29,12 @@ static void fill_head(struct viewing *v)
 }
 
 int viewing_open(struct viewing *v, const struct command *command, int argc, char **argv, void *settings,
-                 const struct viewing_settings *viewing, viewing_sensible_fn *sensible, bool memory_map, bool *done)
+                 const struct viewing_settings *viewing, viewing_sensible_fn *sensible, bool memory_map)
 {
     int n = options_parse(command, argc, argv, settings);
     char *newest[] = {v->newest};
 
     *v = (struct viewing){.settings = viewing, .who = command->name};
-    *done = true;
     if (n < 0) return n == OPTIONS_HELP ? EXIT_YES : EXIT_USAGE;
     if (sensible && !sensible(v->who, settings)) return EXIT_USAGE;
     if (!n) {
@@ -52,7 +51,6 @@ int viewing_open(struct viewing *v, const struct command *command, int argc, cha
     v->run = view_choice_open(v->who, (const char *const *)argv, (size_t)n, &viewing->choice, &v->options, &code);
     if (!v->run) return code;
     fill_head(v);
-    *done = false;
     return EXIT_YES;
 }
 

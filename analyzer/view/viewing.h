@@ -43,10 +43,10 @@ struct viewing {
 /* Are the options consistent? Else false, after a line on stderr. */
 typedef bool viewing_sensible_fn(const char *who, const void *settings);
 
-/* Parses, opens, and keeps only the chosen process. EXIT_YES, or the exit status; *done is then set (after --help that
- * is also EXIT_YES). Close `v` in any case. sensible: NULL none; memory_map: as in run_options. */
+/* Parses, opens, and keeps only the chosen process. EXIT_YES, or the exit status; v->run is then NULL (after --help
+ * that is also EXIT_YES). Close `v` in any case. sensible: NULL none; memory_map: as in run_options. */
 int viewing_open(struct viewing *v, const struct command *command, int argc, char **argv, void *settings,
-                 const struct viewing_settings *viewing, viewing_sensible_fn *sensible, bool memory_map, bool *done);
+                 const struct viewing_settings *viewing, viewing_sensible_fn *sensible, bool memory_map);
 void viewing_close(struct viewing *v);
 /* A line on stderr for an error while reading. Returns EXIT_INPUT. */
 int viewing_failed(const struct viewing *v, const char *error);

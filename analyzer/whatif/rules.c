@@ -40,27 +40,16 @@ static bool parse_setting_number(const char *text, double *value)
     return end != text && !*end && isfinite(*value);
 }
 
-static bool set_switch(const struct parser *p, const char *key, const char *value, bool *to)
-{
-    *to = strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;
-    return *to || strcasecmp(value, "false") == 0 || strcmp(value, "0") == 0 ||
-           reject_setting(p, key, value, "True or False");
-}
-
-static bool set_expandable(const struct parser *p, const char *key, const char *value)
-{
-    return set_switch(p, key, value, &p->rules->expandable);
-}
-
-static bool set_capture_reuse(const struct parser *p, const char *key, const char *value)
-{
-    return set_switch(p, key, value, &p->rules->capture_reuse);
-}
-
-static bool set_throws(const struct parser *p, const char *key, const char *value)
-{
-    return set_switch(p, key, value, &p->rules->throws);
-}
+#define SET_SWITCH(field)                                                                       \
+    static bool set_##field(const struct parser *p, const char *key, const char *value)         \
+    {                                                                                           \
+        p->rules->field = strcasecmp(value, "true") == 0 || strcmp(value, "1") == 0;            \
+        return p->rules->field || strcasecmp(value, "false") == 0 || strcmp(value, "0") == 0 || \
+               reject_setting(p, key, value, "True or False");                                  \
+    }
+SET_SWITCH(expandable)
+SET_SWITCH(capture_reuse)
+SET_SWITCH(throws)
 
 static bool set_mebibytes(const struct parser *p, const char *value, const char *key, int64_t *to)
 {
