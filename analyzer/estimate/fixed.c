@@ -200,7 +200,7 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
 #define HOLES_HIGH_TOWERS 0.60 /* recomputed layers of two widths: 47 % was the most (SigLIP) */
 #define HOLES_HIGH 0.30 /* three times the most that was needed: for cached segments, and lengths that vary more */
 #define HOLES_HIGH_TRAINED 0.25
-#define HOLES_HIGH_EXPANDABLE 0.10 /* the most that was needed: lengths that vary reuse pages */
+#define HOLES_HIGH_EXPANDABLE 0.15 /* half more than was needed: lengths that vary reuse pages */
 #define REPLAY_LOW 0.5
 #define REPLAY_LOW_CONV 0.75 /* a convolutional network makes its requests in one order */
 #define REPLAY_HIGH 1.25
