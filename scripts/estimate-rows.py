@@ -209,6 +209,8 @@ def options(row):
         out += ["--master-weights"]
     if row["checkpointing"] == "recipe default":  # torchtune's
         out += ["--checkpointing", "full", "--chunked-loss"]
+    if "torchtitan" in row["source"] + task:  # its script since October 2024
+        out += ["--expandable-segments"]
     if "compile" in row["notes"] + task and "eager" not in task:
         out += ["--fused-layers"] + (["--fused-loss"] if "torch 2.9" in row["notes"] else [])  # torchtitan compiles it since 2025
     if "full" in row["checkpointing"] and not ("1 GPU" in row["checkpointing"] and row["gpus"] == "1"):

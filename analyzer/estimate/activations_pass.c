@@ -157,8 +157,7 @@ static void walk_loss(const struct plan *p, const struct estimate_act_sizes *z, 
     double wide = bare && !z->amp ? c : 4, made = both ? wide : 2 * wide, narrow = both ? c : 0;
     double before = w->live, tanh_kept = estimate_act_caps_logits(p, z) ? c * logits : 0, held = c * logits;
     /* in registers, as float32; litgpt and Lightning Thunder compile the model and not the loss */
-    const bool compiled =
-        p->fused_loss && p->fused_layers && z->variant != ACT_PADDED && p->runtime != PLAN_RUNTIME_LITGPT;
+    const bool compiled = p->fused_loss && p->fused_layers && p->runtime != PLAN_RUNTIME_LITGPT;
 
     if (p->chunked_loss) {
         walk_pieces(p, z, w, out);

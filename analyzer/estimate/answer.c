@@ -138,6 +138,7 @@ static void format_beside_model(const struct plan *p, const char *model, char *o
         {p->drop_outputs, "drop-outputs", NULL},
         {p->late_zero_grad, "late-zero-grad", NULL},
         {p->no_cache, "no-cache", NULL},
+        {p->expandable, "expandable-segments", NULL},
         {p->torch, "torch", p->torch},
         {p->transformers, "transformers", p->transformers_text},
         {p->bitsandbytes, "bitsandbytes", p->bitsandbytes_text},

@@ -200,6 +200,7 @@ static void add_rounding(const struct plan *p, uint64_t stage, struct estimate_r
 #define HOLES_HIGH_TOWERS 0.60 /* recomputed layers of two widths: 47 % was the most (SigLIP) */
 #define HOLES_HIGH 0.30 /* three times the most that was needed: for cached segments, and lengths that vary more */
 #define HOLES_HIGH_TRAINED 0.25
+#define HOLES_HIGH_EXPANDABLE 0.15 /* half more than was needed: lengths that vary reuse pages */
 #define REPLAY_LOW 0.5
 #define REPLAY_LOW_CONV 0.75 /* a convolutional network makes its requests in one order */
 #define REPLAY_HIGH 1.25
@@ -337,8 +338,9 @@ static struct estimate_interval vary_lengths(const struct plan *p, const struct 
 static struct estimate_interval widen_likeness(const struct plan *p, const struct estimate_result *r,
                                                struct estimate_interval bytes)
 {
-    const struct estimate_interval any =
-        scale_interval(largest_tensor(p, r, false), (struct estimate_interval){HOLES_LOW, HOLES_LIKELY, HOLES_HIGH});
+    const struct estimate_interval any = scale_interval(
+        largest_tensor(p, r, false),
+        (struct estimate_interval){HOLES_LOW, HOLES_LIKELY, p->expandable ? HOLES_HIGH_EXPANDABLE : HOLES_HIGH});
 
     return (struct estimate_interval){fmin(bytes.low, any.low), fmax(bytes.likely, any.likely),
                                       fmax(bytes.high, any.high + SEGMENTS)};
@@ -486,6 +488,7 @@ static void add_fragmentation(const struct plan *p, struct estimate_result *r)
     if (p->fsdp || p->flat)
         bytes.high = bytes.likely; /* what stays cached has a line of its own: add_reduced_segments() */
     if (p->model->shape.family == MODEL_CLIP && plan_remakes_layers(p)) share.high = HOLES_HIGH_TOWERS;
+    if (p->expandable) share.high = fmin(share.high, HOLES_HIGH_EXPANDABLE);
     bytes = scale_interval(bytes, share);
     bytes.high += SEGMENTS;
     if (!p->inference) {

@@ -348,6 +348,7 @@ static bool check_serving(const struct plan *p, char why[WHY])
         {p->drop_outputs, "drop-outputs", ""},
         {p->no_cache, "no-cache", ""},
         {p->late_zero_grad, "late-zero-grad", ""},
+        {p->expandable, "expandable-segments", ""},
         {p->fused_layers, "fused-layers", ""},
         {p->fused_norms, "fused-norms", ""},
     };

@@ -221,6 +221,7 @@ struct plan {
     bool fsdp;        /* PyTorch's; else DeepSpeed's ZeRO */
     bool flat;        /* its first version, which joins a unit's parameters into one */
     bool separate;    /* adapters are units of their own, by peft's wrapping policy */
+    bool expandable;  /* PyTorch's allocator has expandable segments */
     bool half_reduce; /* the second version and Megatron-LM: gradients are reduced in 16 bits, not in float32 */
     bool half_states; /* beside float32 master weights */
     enum plan_offload offload;

@@ -501,6 +501,7 @@ static struct plan plain_plan(const struct plan_settings *s, const struct model 
         .separate = s->separate,
         .offload = setting_word_index(s->offload, plan_offloads),
         .bucket_view = s->bucket_view,
+        .expandable = s->expandable,
         .half_reduce = s->half_reduce,
         .half_states = s->half_states,
         .quantised_experts = s->quantised_experts,

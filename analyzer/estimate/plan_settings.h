@@ -23,7 +23,7 @@ struct plan_settings {
     const char *frozen;
     uint64_t network;
     uint64_t gpus, per_node, tp, pp, cp, ep, expert_tp, interleave, first_layers, last_layers;
-    bool sequence_parallel, separate, half_reduce, half_states, half_adapters, quantised_experts;
+    bool expandable, sequence_parallel, separate, half_reduce, half_states, half_adapters, quantised_experts;
     const char *sharding, *offload;
     const char *adapter, *saved;
     struct option_list target;
@@ -109,66 +109,70 @@ extern const char plan_families[], plan_attentions[], plan_checkpoints[], plan_s
         PLAN_FLAG(type, member, "untied", untied, "the output layer has weights of its own, also with --family gpt"), \
         PLAN_WORD(type, member, "family", family, plan_families, "kind of model; default llama")
 
-#define PLAN_TRAINING_OPTIONS(type, member)                                                                          \
-    PLAN_ACTIVATION_OPTIONS(type, member),                                                                           \
-        PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"),                       \
-        PLAN_FLAG(type, member, "fused-loss", fused_loss,                                                            \
-                  "the loss is a plain or compiled cross_entropy, which makes no float32 copy of the logits; "       \
-                  "with --runtime=megatron: its --cross-entropy-loss-fusion, which makes one more copy"),            \
-        PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                                        \
-                  "logits are computed in chunks (Liger kernels, cut cross-entropy)"),                               \
-        PLAN_FLAG(type, member, "offload-activations", away,                                                         \
-                  "saved activations are in host memory until backward needs them (torchtune, TRL)"),                \
-        PLAN_FLAG(type, member, "one-kernel-gelu", one_kernel_gelu,                                                  \
-                  "nn.GELU instead of transformers' gelu_new (nanoGPT, litgpt)"),                                    \
-        PLAN_FLAG(                                                                                                   \
-            type, member, "varying-lengths", varying_lengths,                                                        \
-            "each micro-batch is only as long as its longest sequence, at most --seq: the allocator then caches "    \
-            "segments of many sizes"),                                                                               \
-        PLAN_FLAG(type, member, "drop-outputs", drop_outputs,                                                        \
-                  "the loop keeps only the loss of the model's outputs, as Hugging Face's Trainer does"),            \
-        PLAN_FLAG(type, member, "no-cache", no_cache,                                                                \
-                  "the model is called with use_cache=False: what it returns contains no keys and values"),          \
-        PLAN_FLAG(type, member, "late-zero-grad", late_zero_grad,                                                    \
-                  "zero_grad() runs between forward and backward, so that forward runs beside the gradients of "     \
-                  "the step before (Lightning); default: after the step or before forward"),                         \
-        PLAN_FLAG(type, member, "masked-lm", masked_lm,                                                              \
-                  "encoders of text: with the head for masked tokens and its loss"),                                 \
-        {"torch",                                                                                                    \
-         0,                                                                                                          \
-         OPTION_TEXT,                                                                                                \
-         PLAN_AT(type, member, torch),                                                                               \
-         "VERSION",                                                                                                  \
-         NULL,                                                                                                       \
-         0,                                                                                                          \
-         0,                                                                                                          \
-         "PyTorch's version, if it is older than 2.1: the foreach step of Adam in 2.0 has two copies of all "        \
-         "parameters; before 2.0 optimizers zeroed gradients instead of freeing them, before 1.13 the context held " \
-         "all kernels, before 1.11 softmax kept its input"},                                                         \
-        {"transformers",                                                                                             \
-         0,                                                                                                          \
-         OPTION_TEXT,                                                                                                \
-         PLAN_AT(type, member, transformers),                                                                        \
-         "VERSION",                                                                                                  \
-         NULL,                                                                                                       \
-         0,                                                                                                          \
-         0,                                                                                                          \
-         "transformers' version: before 4.54 sdpa repeats grouped keys, before 4.49 losses copy logits, before "     \
-         "4.36 (Mistral 4.37, GPT-2 4.42 …) attention is eager, before "                                           \
-         "4.53 LoRA with FSDP's first version keeps the gradient of each checkpointed layer's input"},               \
-        {"bitsandbytes",                                                                                             \
-         0,                                                                                                          \
-         OPTION_TEXT,                                                                                                \
-         PLAN_AT(type, member, bitsandbytes),                                                                        \
-         "VERSION",                                                                                                  \
-         NULL,                                                                                                       \
-         0,                                                                                                          \
-         0,                                                                                                          \
-         "bitsandbytes' version: before 0.43.2 each product with 4-bit weights keeps its input for backward"},       \
-        PLAN_FLAG(type, member, "no-reentrant", not_reentrant,                                                       \
-                  "checkpointing with use_reentrant=False, which matters for LoRA with FSDP's first version"),       \
-        PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"),                   \
-        PLAN_WORD(type, member, "frozen", frozen, plan_frozen_words,                                                 \
+#define PLAN_TRAINING_OPTIONS(type, member)                                                                           \
+    PLAN_ACTIVATION_OPTIONS(type, member),                                                                            \
+        PLAN_COUNT(type, member, "accumulation", accumulation, "N", "micro-batches per step"),                        \
+        PLAN_FLAG(type, member, "fused-loss", fused_loss,                                                             \
+                  "the loss is a plain or compiled cross_entropy, which makes no float32 copy of the logits; "        \
+                  "with --runtime=megatron: its --cross-entropy-loss-fusion, which makes one more copy"),             \
+        PLAN_FLAG(type, member, "chunked-loss", chunked_loss,                                                         \
+                  "logits are computed in chunks (Liger kernels, cut cross-entropy)"),                                \
+        PLAN_FLAG(type, member, "offload-activations", away,                                                          \
+                  "saved activations are in host memory until backward needs them (torchtune, TRL)"),                 \
+        PLAN_FLAG(type, member, "one-kernel-gelu", one_kernel_gelu,                                                   \
+                  "nn.GELU instead of transformers' gelu_new (nanoGPT, litgpt)"),                                     \
+        PLAN_FLAG(                                                                                                    \
+            type, member, "varying-lengths", varying_lengths,                                                         \
+            "each micro-batch is only as long as its longest sequence, at most --seq: the allocator then caches "     \
+            "segments of many sizes"),                                                                                \
+        PLAN_FLAG(type, member, "drop-outputs", drop_outputs,                                                         \
+                  "the loop keeps only the loss of the model's outputs, as Hugging Face's Trainer does"),             \
+        PLAN_FLAG(type, member, "no-cache", no_cache,                                                                 \
+                  "the model is called with use_cache=False: what it returns contains no keys and values"),           \
+        PLAN_FLAG(type, member, "late-zero-grad", late_zero_grad,                                                     \
+                  "zero_grad() runs between forward and backward, so that forward runs beside the gradients of "      \
+                  "the step before (Lightning); default: after the step or before forward"),                          \
+        PLAN_FLAG(type, member, "expandable-segments", expandable,                                                    \
+                  "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which torchtitan's script, torchtune, axolotl "  \
+                  "and Unsloth set"),                                                                                 \
+        PLAN_FLAG(type, member, "masked-lm", masked_lm,                                                               \
+                  "encoders of text: with the head for masked tokens and its loss"),                                  \
+        {"torch",                                                                                                     \
+         0,                                                                                                           \
+         OPTION_TEXT,                                                                                                 \
+         PLAN_AT(type, member, torch),                                                                                \
+         "VERSION",                                                                                                   \
+         NULL,                                                                                                        \
+         0,                                                                                                           \
+         0,                                                                                                           \
+         "PyTorch's version, if it is older than 2.1: the foreach step of Adam in 2.0 has two copies of all "         \
+         "parameters; before 2.0 optimizers zeroed gradients instead of freeing them, before 1.13 the context held "  \
+         "all kernels, before 1.11 softmax kept its input"},                                                          \
+        {"transformers",                                                                                              \
+         0,                                                                                                           \
+         OPTION_TEXT,                                                                                                 \
+         PLAN_AT(type, member, transformers),                                                                         \
+         "VERSION",                                                                                                   \
+         NULL,                                                                                                        \
+         0,                                                                                                           \
+         0,                                                                                                           \
+         "transformers' version: before 4.54 sdpa repeats grouped keys, before 4.49 losses copy logits, before 4.45 " \
+         "a prompt has all its logits, before "                                                                       \
+         "4.36 (Mistral 4.37, GPT-2 4.42 …) attention is eager, before "                                            \
+         "4.53 LoRA with FSDP's first version keeps the gradient of each checkpointed layer's input"},                \
+        {"bitsandbytes",                                                                                              \
+         0,                                                                                                           \
+         OPTION_TEXT,                                                                                                 \
+         PLAN_AT(type, member, bitsandbytes),                                                                         \
+         "VERSION",                                                                                                   \
+         NULL,                                                                                                        \
+         0,                                                                                                           \
+         0,                                                                                                           \
+         "bitsandbytes' version: before 0.43.2 each product with 4-bit weights keeps its input for backward"},        \
+        PLAN_FLAG(type, member, "no-reentrant", not_reentrant,                                                        \
+                  "checkpointing with use_reentrant=False, which matters for LoRA with FSDP's first version"),        \
+        PLAN_FLAG(type, member, "ema", ema, "a float32 moving average of the weights on the GPU"),                    \
+        PLAN_WORD(type, member, "frozen", frozen, plan_frozen_words,                                                  \
                   "models of text and images: the part that is not trained (tower: the image tower); default none")
 
 /* How the GPUs divide the model; also used to compare a recording of one of them with an estimate. */

@@ -468,6 +468,8 @@ static void put_activations(struct estimate_recipe *r, const struct estimate_rec
         estimate_recipe_add(r, "--offload-activations");
     if (has_trait(r, RECIPE_DROPS)) estimate_recipe_add(r, "--drop-outputs");
     if (has_trait(r, RECIPE_NO_CACHE)) estimate_recipe_add(r, "--no-cache");
+    if (value_has_word(s->allocator, "expandable_segments:True") || (has_trait(r, RECIPE_EXPANDS) && !s->allocator))
+        estimate_recipe_add(r, "--expandable-segments");
     const bool unfused = is_written_for(r, "sd-scripts") && !is_written_for(r, "FLUX") && s->flash <= 0;
     if (unfused || s->eager > 0 || is_recipe_word(s->attention, "eager") || is_recipe_word(s->attention, "disabled") ||
         (is_recipe_word(s->engine, "local") && s->flash <= 0) || is_recipe_word(s->attention, "unfused") ||

@@ -369,6 +369,8 @@ static json_t *read_arguments(char *text)
     static const char *const counts[][2] = {{"NPROC_PER_NODE", "nproc_per_node"},
                                             {"NNODES", "nnodes"},
                                             {"NGPU", "nproc_per_node"}, /* torchtitan's run_train.sh */
+                                            {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"},
+                                            {"PYTORCH_ALLOC_CONF", "PYTORCH_ALLOC_CONF"},
                                             {"CONFIG", "config"},
                                             {"ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size"}};
     for (size_t i = 0; i < COUNT_OF(counts); i++) { /* of torchrun, where a program calls it itself */

@@ -26,6 +26,7 @@ enum { RECIPE_UNSET = -1, RECIPE_WORDS = 128 };
     X(NO_CACHE, "calls the model with use_cache=False")                                \
     X(PADS, "pads a batch only to its longest sample")                                 \
     X(FOUR_BITS, "Q-LoRA does not convert embeddings to float32")                      \
+    X(EXPANDS, "sets expandable_segments of PyTorch's allocator")                      \
     X(HALF_ADAPTERS, "adapters have the type of the weights, if it is bfloat16")       \
     X(SHARDS, "GPUs are those of FSDP")                                                \
     X(FSDP2, "FSDP is its second version")                                             \
@@ -52,7 +53,8 @@ struct estimate_recipe_values {
         *accelerators;
     const json_t *adapter, *target, *saved, *optimizer, *checkpointing, *attention, *engine, *loss, *plugins;
     const json_t *dropout, *reentrant, *remade_every, *remaking, *remade_modules, *schedule, *shared, *pattern, *stage;
-    const json_t *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words, *serves, *predicts, *trains;
+    const json_t *allocator, *processor, *decoder_trained, *tokenizer, *tokenizer_model, *words, *serves, *predicts,
+        *trains;
     const json_t *fsdp, *distribution, *strategy, *reshard, *deepspeed, *offload_optimizer, *offload_param,
         *megatron_strategy, *gradients, *moments;
     int64_t layers, hidden, heads, kv_heads, ffn, vocab, padded, vocab_step, context, experts, experts_used, expert_ffn,

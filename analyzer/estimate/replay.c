@@ -7,6 +7,7 @@
 #include "analyzer/caching/caching.h"
 #include "analyzer/estimate/optimizer.h"
 
+#define MOST_BYTES ((int64_t)1 << 46)
 enum { STEPS = 3, SAVED = 6, PARTS = 3, STATES = 3, LETS_GO = 4, NOTHING = 0 };
 
 struct tensor {
@@ -62,6 +63,7 @@ static bool give_segment(void *self, int64_t bytes, int64_t page, uint64_t *addr
 
     if (c->taken + (double)bytes > c->capacity) return false;
     c->taken += (double)bytes;
+    if (page) return true;
     *address = c->address;
     c->address += (uint64_t)bytes;
     return true;
@@ -74,9 +76,22 @@ static void take_segment_back(void *self, uint64_t address, int64_t bytes, int64
     c->taken -= (double)bytes;
 }
 
-static uint64_t reserve_nothing(void *self, int64_t bytes)
+static uint64_t reserve_addresses(void *self, int64_t bytes)
 {
-    return 0; /* no expandable segments */
+    struct pass *c = self;
+
+    c->address += (uint64_t)bytes;
+    return c->address - (uint64_t)bytes;
+}
+
+static struct caching_allocator *new_allocator(struct pass *c)
+{
+    const struct caching_driver driver = {c, give_segment, take_segment_back, reserve_addresses};
+    struct caching_rules rules = caching_default_rules;
+
+    rules.expandable = c->p->expandable;
+    rules.device_bytes = MOST_BYTES; /* so that one segment has room for all requests */
+    return caching_allocator_new(&rules, &driver);
 }
 
 static double allocated_bytes(const struct pass *c)
@@ -606,7 +621,6 @@ bool estimate_replay(const struct plan *p, double capacity, double workspace, bo
                      .again = SIZE_MAX,
                      .trains = true};
     const bool float32 = p->adapter != PLAN_ADAPTER_NONE && !p->half_adapters; /* as peft makes adapters */
-    const struct caching_driver driver = {&c, give_segment, take_segment_back, reserve_nothing};
     const enum model_family family = p->model->shape.family;
     const bool varying = p->varying_lengths > 0 && p->seq && family != MODEL_DENOISER && family != MODEL_CONV;
 
@@ -616,7 +630,7 @@ bool estimate_replay(const struct plan *p, double capacity, double workspace, bo
     list_operations(p, &c.list);
     bool known = c.list.n > 0;
     if (known) {
-        c.allocator = caching_allocator_new(&caching_default_rules, &driver);
+        c.allocator = new_allocator(&c);
         prepare_pass(&c);
         (varying ? replay_varying : replay_training)(&c);
         const struct caching_totals *t = caching_totals(c.allocator);
@@ -631,12 +645,11 @@ bool estimate_replay(const struct plan *p, double capacity, double workspace, bo
 double estimate_replay_forward(const struct plan *p)
 {
     struct pass c = {.p = p, .capacity = INFINITY, .address = (uint64_t)1 << 40, .again = SIZE_MAX};
-    const struct caching_driver driver = {&c, give_segment, take_segment_back, reserve_nothing};
     double most = 0;
 
     if (p->model->shape.family == MODEL_DENOISER) estimate_replay_denoiser(p, &c.list);
     if (c.list.n) {
-        c.allocator = caching_allocator_new(&caching_default_rules, &driver);
+        c.allocator = new_allocator(&c);
         prepare_pass(&c);
         forward_all(&c, make_tensor(&c, c.list.input));
         most = c.most;

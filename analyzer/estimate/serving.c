@@ -362,13 +362,20 @@ static struct estimate_interval eager_scores(const struct plan *p, double querie
                                       all * (heads * (score + size) + size) + rest};
 }
 
+/* Does transformers make the logits of a whole prompt? Before 4.45, which brought num_logits_to_keep, it does. */
+static bool makes_all_logits(const struct plan *p)
+{
+    return p->transformers && p->transformers < 445 && !p->cache_block && p->model->shape.family != MODEL_T5;
+}
+
 /* The larger of a layer and the logits: the layers' tensors are freed before the logits are made. */
 static void add_pass(const struct plan *p, struct estimate_result *r, unsigned phase, const char *word,
                      struct estimate_interval tokens, struct estimate_interval scores)
 {
     const struct model_shape *s = &p->model->shape;
     /* transformers as old as tuples of keys and values made the logits of the whole prompt */
-    const bool all = s->masked_lm || (s->tuple_cache && !s->joined_cache && p->prompt && phase == IN_PHASE(PREFILL));
+    const bool own = s->masked_lm || (s->tuple_cache && !s->joined_cache && p->prompt && phase == IN_PHASE(PREFILL));
+    const bool all = own || (phase == IN_PHASE(PREFILL) && makes_all_logits(p));
     double size = estimate_serving_element(p), rows = all ? tokens.likely : (double)p->batch, vocab = (double)s->vocab;
     struct estimate_interval each = estimate_serving_token_elements(p);
     struct estimate_interval layer = {fmax(scores.low, tokens.low * each.low * size),
@@ -376,10 +383,11 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
                                       fmax(scores.high, tokens.high * each.high * size)};
     bool by_scores = scores.likely > 0 && layer.likely == scores.likely;
     /* as computed, and in float32; high: with softmax, and of the last tokens with a sort for top-p */
-    const double wide = s->masked_lm ? 0 : 4;
-    struct estimate_interval logits = {rows * vocab * (size + wide), rows * vocab * (size + wide),
-                                       rows * vocab * (size + 4) +
-                                           (all ? 4 * rows * vocab : (double)p->batch * vocab * (4 + 12))};
+    const double wide = s->masked_lm ? 0 : 4, last = all && !own ? rows * (double)s->hidden * size : 0;
+    /* beside those of a whole prompt, the outputs hold the last layer's result; high: and what the norm reads */
+    struct estimate_interval logits = {rows * vocab * (size + wide) + last, rows * vocab * (size + wide) + last,
+                                       rows * vocab * (size + 4) + 3 * last +
+                                           (own ? 4 * rows * vocab : (double)p->batch * vocab * 16)};
     struct estimate_line *line;
     char name[56];
 
@@ -404,7 +412,7 @@ static void add_pass(const struct plan *p, struct estimate_result *r, unsigned p
         logits.low = fmax(logits.low, layer.low);
         logits.high = fmax(logits.high, layer.high);
         line = estimate_add(r, ESTIMATE_LOGITS, phase, name, logits);
-        line->why = all ? "high: the softmax of all of them" : "high: top-p sampling sorts the probabilities";
+        line->why = own ? "high: the softmax of all of them" : "high: top-p sampling sorts the probabilities";
         estimate_explain(line, all ? "logits of all tokens" : "logits of the last token of each sequence",
                          "%s %.0f · vocabulary %ju · (%.0f + %.0f) B", all ? "tokens" : "batch", rows,
                          (uintmax_t)s->vocab, size, wide);
@@ -474,7 +482,7 @@ static void add_activations(const struct plan *p, struct estimate_result *r)
     if (!is_decoder_shape(s)) return;
     if (s->family == MODEL_T5 && !p->cache_block) add_encoder_output(p, r, prompt);
     add_pass(p, r, IN_PHASE(DECODE), "decode", EXACTLY((double)p->batch), eager_scores(p, 1, sequence));
-    if (!p->cache_block)
+    if (!p->cache_block && !makes_all_logits(p))
         estimate_note(
             r,
             "logits: only of each sequence's last token, as in generate(); model(input_ids) computes those of all "

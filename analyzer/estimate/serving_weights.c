@@ -160,24 +160,29 @@ static double largest_quantised(const struct plan *p)
 
 /* Published FP8 and AWQ checkpoints store the output layer. With FP8, loaders keep it in addition to the embedding to
  * which it was tied: transformers 4.51 on Qwen3 0.6B to 4B. With AWQ most only have it while weights are loaded:
- * Qwen2.5's peaks with long prompts are those of GPTQ, whose checkpoints lack it. litgpt ties no output layer. */
+ * Qwen2.5's peaks with long prompts are those of GPTQ, whose checkpoints lack it. litgpt ties no output layer.
+ * accelerate before 0.27, of the time of transformers 4.38, copied tied weights for device_map (its pull request 2330):
+ * published peaks of Qwen1.5 and Qwen2 in all formats contain both. */
 static void add_untied_copy(const struct plan *p, uint64_t stage, struct estimate_result *r)
 {
     const struct model_shape *s = &p->model->shape;
     const struct model_tensor matrix = {
         .role = TENSOR_HEAD, .dims = 2, .rows = s->vocab, .cols = s->hidden, .count = 1};
-    const bool litgpt = p->runtime == PLAN_RUNTIME_LITGPT, kept = p->weights && !strncmp(p->weights->word, "fp8", 3);
+    const bool litgpt = p->runtime == PLAN_RUNTIME_LITGPT, old = p->transformers && p->transformers < 439,
+               kept = old || (p->weights && !strncmp(p->weights->word, "fp8", 3));
     const double bytes =
         (double)(s->vocab * s->hidden) * tensor_share(p, &matrix) * bits_of(p, &matrix, plain_bits(p)) / 8;
     struct estimate_line *line;
 
     if (!s->tied || (!kept && !litgpt && !is_stored_as(p, "awq|")) || stage != (litgpt ? 0 : p->pp - 1)) return;
     line = estimate_add(r, ESTIMATE_WEIGHTS, estimate_phases(p),
-                        litgpt ? "output layer, not tied" : "output layer, untied by quantization",
+                        litgpt || old ? "output layer, not tied" : "output layer, untied by quantization",
                         (struct estimate_interval){litgpt ? bytes : 0, kept || litgpt ? bytes : 0, bytes});
     line->why = kept ? "none if the loader ties it to the embedding again" : "stored in some files, and tied again";
     estimate_explain(line,
-                     litgpt ? "litgpt/model.py: lm_head" : "published peaks of Qwen3's FP8 and Qwen2.5's AWQ models",
+                     litgpt ? "litgpt/model.py: lm_head"
+                     : old  ? "accelerate before 0.27: dispatch_model copies tied weights"
+                            : "published peaks of Qwen3's FP8 and Qwen2.5's AWQ models",
                      "vocabulary %ju · hidden %ju · %.3g B", (uintmax_t)s->vocab, (uintmax_t)s->hidden,
                      bytes / ((double)(s->vocab * s->hidden)));
 }

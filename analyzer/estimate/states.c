@@ -432,6 +432,7 @@ void estimate_states_gathered(const struct plan *p, uint64_t stage, const struct
            live = fmin(n->all, LIVE) * each;
     double one = fmin(root + unit, n->all) * each, two = fmin(root + 2 * unit, n->all) * each;
     double begin = fmax(fmin(root, n->all) * each, two - after_loss(p));
+    const bool second = p->fsdp && !p->flat; /* frees the root unit only after backward */
     /* DeepSpeed's stage3_max_reuse_distance keeps the last layers' weights, which backward needs first */
     if (p->master_weights && !p->fsdp) begin = fmax(begin, live);
     bool until_backward = estimate_shard_gathers_until_backward(p);
@@ -449,7 +450,7 @@ void estimate_states_gathered(const struct plan *p, uint64_t stage, const struct
         add_gathered_until_backward(p, n, each, r);
     else {
         line = estimate_add(r, ESTIMATE_BUCKETS, IN_PHASE(FORWARD), "gathered weights",
-                            (struct estimate_interval){0, ceil(begin), ceil(first)});
+                            (struct estimate_interval){second ? ceil(begin / 2) : 0, ceil(begin), ceil(first)});
         estimate_explain(line, "torch FSDP: root unit and two layers in flight; DeepSpeed: stage3_max_live_parameters",
                          "(%s outside of the layers + 2 layers · %s) · %.3g B, minus what the loss has freed by then",
                          outside, layer, each);

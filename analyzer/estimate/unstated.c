@@ -85,6 +85,7 @@ static void note_without_effect(const struct plan *p, int argc, char **argv, str
                 {"--checkpoint-modules", FIELD(by_module)},
                 {"--drop-outputs", FIELD(drop_outputs)},
                 {"--late-zero-grad", FIELD(late_zero_grad)},
+                {"--expandable-segments", FIELD(expandable)},
                 {"--no-reentrant", FIELD(not_reentrant)},
                 {"--checkpointing", FIELD(checkpoint)},
                 {"--bucket-view", FIELD(bucket_view)},

@@ -128,6 +128,7 @@ static json_t *plan_json(const struct estimate_answer *a)
                  {"drop_outputs", p->drop_outputs},
                  {"no_cache", p->no_cache},
                  {"late_zero_grad", p->late_zero_grad},
+                 {"expandable_segments", p->expandable},
                  {"half_adapters", p->half_adapters},
                  {"half_reduce", p->half_reduce},
                  {"half_states", p->half_states},

@@ -1286,6 +1286,35 @@ def test_gradients_of_the_step_before_are_there_during_forward():
     assert "--late-zero-grad applies to training" in one_line(gpuspy("estimate", "--model", "gpt2", "--inference", "--late-zero-grad"), 2)
 
 
+GPT2_6 = "--family gpt --layers 6 --hidden 768 --heads 12 --vocab 50257 --context 1024 --ffn 3072 --seq 1024"
+LLAMA_4 = "--layers 4 --hidden 2048 --heads 32 --kv-heads 8 --ffn 8192 --vocab 32000 --untied --seq 2048"
+
+
+@pytest.mark.parametrize("shape, more, reserved", [
+    (GPT2_6, "", 2562719744), (GPT2_6, "--varying-lengths", 2604662784),
+    (LLAMA_4, "--varying-lengths", 6092226560), (LLAMA_4, "--varying-lengths --checkpointing full", 4880072704),
+])
+def test_expandable_segments_reserve_less(shape, more, reserved):
+    """max_memory_reserved() of PyTorch 2.11 on the simulated GPU, 3 steps, or 24 of random lengths."""
+    base = (*shape.split(), "--precision", "bf16", "--optimizer", "adamw", "--batch", "2", "--drop-outputs", "--memory", "80GiB", *more.split())
+    expandable, usual = ([sum(sizes[i] for (part, _), sizes in lines_of(*base, *option).items() if part == "allocator") for i in range(3)]
+                         for option in (("--expandable-segments",), ()))
+    plan = json.loads(gpuspy("estimate", *base, "--expandable-segments", "--no-calibration", "--json").stdout)
+    most = max(sum(line["bytes"] for line in plan["lines"] if phase in line["phases"] and line["part"] not in ("context", "communication"))
+               for phase in plan["phases"])
+    assert abs(most / reserved - 1) < 0.06 and plan["plan"]["expandable_segments"]
+    assert expandable[1] < usual[1] and expandable[2] < usual[2]
+
+
+def test_before_4_45_transformers_makes_the_logits_of_a_whole_prompt():
+    base = ("--model", "qwen2-0.5b", "--inference", "--precision", "bf16", "--batch", "1", "--prompt", "6144", "--seq", "8192", "--transformers")
+    old, new, oldest = lines_of(*base, "4.44"), lines_of(*base, "4.45"), lines_of(*base, "4.38")
+    name, copy = ("logits", "logits, prefill"), ("weights", "output layer, not tied")
+    assert name not in new and old[name][1] == 6144 * (151936 * 6 + 896 * 2)
+    assert copy not in old and oldest[copy] == (0, 151936 * 896 * 2, 151936 * 896 * 2)
+    assert "--expandable-segments applies to training" in one_line(gpuspy("estimate", *base[:3], "--expandable-segments"), 2)
+
+
 def test_every_flag_is_in_the_json_plan():
     """A flag that changes figures and is not in "plan" leaves a reader of the JSON without the reason."""
     bases = ("--model llama-3.2-1b --batch 2 --seq 512 --checkpointing full", "--model gpt2 --batch 2 --seq 512 --precision bf16", "--model bert-base-uncased --batch 2 --seq 512",

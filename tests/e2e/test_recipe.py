@@ -287,24 +287,24 @@ parallelism_config:
 
 CASES = [
     ("axolotl", "c.yml", AXOLOTL, "--model=NousResearch/Meta-Llama-3-8B --precision=bf16 --optimizer=paged-adamw --adapter=lora --weights=nf4-double "
-     "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --offload-activations --drop-outputs --sharding=fsdp --separate-adapters --offload=all",
+     "--lora-rank=32 --batch=2 --accumulation=4 --seq=4096 --checkpointing=full --offload-activations --drop-outputs --expandable-segments --sharding=fsdp --separate-adapters --offload=all",
      ["the number of GPUs"]),
     ("torchtune", "c.yaml", TORCHTUNE, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=fused "
-     "--adapter=lora --lora-rank=8 --half-adapters --target=q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --batch=2 --accumulation=8 --seq=2048 --varying-lengths --checkpointing=full --drop-outputs --chunked-loss", ["optimizer_in_bwd"]),
+     "--adapter=lora --lora-rank=8 --half-adapters --target=q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj --batch=2 --accumulation=8 --seq=2048 --varying-lengths --checkpointing=full --drop-outputs --expandable-segments --chunked-loss", ["optimizer_in_bwd"]),
     ("torchtune", "c.yaml", TORCHTUNE_FULL, "--model=Meta-Llama-3.1-8B-Instruct --precision=bf16 --optimizer=adamw --step=in-backward "
-     "--batch=2 --seq=2048 --varying-lengths --checkpointing=full --offload-activations --drop-outputs --chunked-loss", []),
+     "--batch=2 --seq=2048 --varying-lengths --checkpointing=full --offload-activations --drop-outputs --expandable-segments --chunked-loss", []),
     ("LLaMA-Factory", "c.yaml", FACTORY, "--model=Qwen/Qwen2.5-7B-Instruct --precision=bf16 --master-weights --optimizer=adamw "
      "--batch=1 --accumulation=2 --seq=2048 --varying-lengths --checkpointing=full --drop-outputs --sharding=zero3",
      ["configs/ds_z3_config.json, which was not found", "the number of GPUs"]),
     ("TRL", "c.yaml", TRL, "--model=Qwen/Qwen2.5-7B --precision=bf16 --optimizer=adamw --adapter=lora --lora-rank=32 --lora-dropout=0.05 --target=qv "
      "--modules-to-save=embeddings --batch=2 --accumulation=8 --seq=2048 --varying-lengths --checkpointing=full --drop-outputs", []),
     ("torchtitan", "c.toml", TORCHTITAN, "--model=llama-3-8b --precision=amp-bf16 --optimizer=adamw --step=fused --batch=2 --seq=8192 "
-     "--checkpointing=selective-op --drop-outputs --tp=2 --gpus=16 --sequence-parallel --sharding=fsdp2", []),
+     "--checkpointing=selective-op --drop-outputs --expandable-segments --tp=2 --gpus=16 --sequence-parallel --sharding=fsdp2", []),
     ("Megatron-LM", "c.sh", MEGATRON, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --context=4096 --tied --vocab=32256 --runtime=megatron --precision=bf16 "
      "--master-weights --batch=1 --seq=4096 --checkpointing=selective --tp=4 --pp=2 --sequence-parallel --sharding=zero1",
      ["the number of GPUs"]),
     ("torchtitan", "c.toml", TORCHTITAN_PIPELINE, "--model=llama-3-8b --precision=amp-bf16 --optimizer=adamw --step=fused --batch=1 --accumulation=2 --seq=8192 "
-     "--checkpointing=full --checkpoint-every=2 --drop-outputs --pp=2 --interleave=2 --gpus=16 --sharding=fsdp2", []),
+     "--checkpointing=full --checkpoint-every=2 --drop-outputs --expandable-segments --pp=2 --interleave=2 --gpus=16 --sharding=fsdp2", []),
     ("Megatron-LM", "c.sh", MEGATRON_CHUNKS, "--layers=32 --hidden=4096 --heads=32 --ffn=11008 --context=4096 --tied --vocab=32256 --runtime=megatron --precision=bf16 "
      "--master-weights --batch=1 --seq=4096 --checkpointing=full --checkpointed-layers=6 --tp=4 --pp=2 --interleave=2 --sequence-parallel --sharding=zero1",
      ["the number of GPUs"]),
@@ -442,7 +442,8 @@ def test_yaml_as_people_write_it(tmp_path):
     (tmp_path / "c.yml").write_text("---\n# comment\nx: &base\n  micro_batch_size: 3\nbase_model: 'llama-3-8b'\n<<: *base\n"
                                     "sequence_len: 2_048\nbf16: yes\noptimizer: \"adamw_torch_fused\"\nlearning_rate: 1e-5\n...\n---\nother: 1\n")
     _, config = read_as(tmp_path, "--config", "c.yml")
-    assert config["options"] == ["--model=llama-3-8b", "--precision=bf16", "--optimizer=adamw", "--step=fused", "--batch=3", "--seq=2048", "--varying-lengths", "--drop-outputs"]
+    assert config["options"] == ["--model=llama-3-8b", "--precision=bf16", "--optimizer=adamw", "--step=fused", "--batch=3", "--seq=2048", "--varying-lengths", "--drop-outputs",
+                                 "--expandable-segments"]
 
 
 @pytest.mark.parametrize("name, text, says", [
@@ -489,10 +490,21 @@ def test_mutated_files_end_in_order(tmp_path):
 def test_an_unknown_optimizer_is_reported(tmp_path):
     (tmp_path / "c.yml").write_text("base_model: llama-3-8b\noptimizer: lomo\nbf16: true\n")
     _, config = read_as(tmp_path, "--config", "c.yml")
-    assert config["options"] == ["--model=llama-3-8b", "--precision=bf16", "--drop-outputs"]
+    assert config["options"] == ["--model=llama-3-8b", "--precision=bf16", "--drop-outputs", "--expandable-segments"]
     assert config["not_considered"] == ["optimizer=lomo: Adam's two states are counted"]
     (tmp_path / "c.yml").write_text("base_model: llama-3-8b\noptimizer: adafactor\n")
     assert "--optimizer=adafactor" in read_as(tmp_path, "--config", "c.yml")[1]["options"]
+
+
+@pytest.mark.parametrize("words, expands", [
+    ("PYTORCH_CUDA_ALLOC_CONF='expandable_segments:True' NPROC_PER_NODE=2 swift sft --model gpt2", True), ("swift sft --model gpt2", False),
+    ("export PYTORCH_ALLOC_CONF=garbage_collection_threshold:0.8,expandable_segments:True\nswift sft --model gpt2", True),
+    ("# PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\nswift sft --model gpt2", False),
+    ("CONFIG=llama3_8b ./run_train.sh", True), ("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False\nCONFIG=llama3_8b ./run_train.sh", False),
+])
+def test_expandable_segments_are_those_of_the_script_or_the_tool(tmp_path, words, expands):
+    (tmp_path / "train.sh").write_text(words + "\n")
+    assert ("--expandable-segments" in read_as(tmp_path, "--config", "train.sh")[1]["options"]) == expands
 
 
 @pytest.mark.parametrize("text, unread", [
@@ -967,8 +979,8 @@ trainer = SFTTrainer(model = model, args = SFTConfig(per_device_train_batch_size
 model, tokenizer = FastLanguageModel.from_pretrained("lora_model", max_seq_length = 1024)
 '''
 UNSLOTH_READ = ("--model=unsloth/Llama-3.2-1B-Instruct --precision=bf16 --optimizer=adamw8bit --adapter=lora --weights=nf4-double "
-                "--lora-rank=16 --lora-dropout=0 --target=qv --batch=2 --accumulation=4 --seq=4096 --varying-lengths --checkpointing=full --drop-outputs --fused-layers "
-                "--fused-loss")
+                "--lora-rank=16 --lora-dropout=0 --target=qv --batch=2 --accumulation=4 --seq=4096 --varying-lengths --checkpointing=full --drop-outputs --expandable-segments "
+                "--fused-layers --fused-loss")
 PLAIN = '''import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments
 tokenizer = AutoTokenizer.from_pretrained("gpt2-xl")
@@ -1146,7 +1158,7 @@ SDXL = "--model=stabilityai/stable-diffusion-xl-base-1.0 "
      "--precision=amp-bf16 --optimizer=adamw --batch=8 --drop-outputs", []),
     ("a.yaml", LIGHTNING, "Lightning", "--precision=bf16 --master-weights --batch=32 --accumulation=2 --gpus=4 --sharding=zero2", []),
     ("a.sh", "NGPU=8 CONFIG=llama3_8b ./run_train.sh --training.local_batch_size 2 --training.seq_len 4096 --parallelism.tensor_parallel_degree 2\n", "torchtitan",
-     "--model=llama-3-8b --precision=amp-bf16 --batch=2 --seq=4096 --drop-outputs --tp=2 --gpus=8 --sequence-parallel --sharding=fsdp2",
+     "--model=llama-3-8b --precision=amp-bf16 --batch=2 --seq=4096 --drop-outputs --expandable-segments --tp=2 --gpus=8 --sequence-parallel --sharding=fsdp2",
      ["what config_registry.py sets for llama3_8b"]),
     ("a.yaml", "%%writefile a.yaml\n```yaml\nmodel_name_or_path: gpt2\nstage: sft\nfinetuning_type: lora\ncutoff_len: 512\nuse_eaft_loss: true\n"
      "deepspeed: x/ds_z3_offload_config.json\n```\n", "LLaMA-Factory", "--model=gpt2 --precision=fp32 --optimizer=adamw --adapter=lora --lora-rank=8 --batch=8 --seq=512 "
