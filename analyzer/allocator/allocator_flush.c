@@ -272,7 +272,7 @@ static const char *flush_remedy(struct allocator_flushes *f, const struct line *
     const struct run_frame *library = l->flush.site.inner;
     if (is_flush_stack(f, l->stack, true) || run_stack_calls(f->b->run, l->stack, "THCPModule_emptyCache")) {
         return library && library->function
-                   ? arena_printf(f->b->arena, "%s calls torch.cuda.empty_cache() in each step: call it less often",
+                   ? arena_printf(f->b->arena, "%s calls `torch.cuda.empty_cache()` in each step: call it less often",
                                   library->function)
                    : "take torch.cuda.empty_cache() out of the loop";
     }

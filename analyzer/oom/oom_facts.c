@@ -74,14 +74,16 @@ int64_t oom_needed_bytes(const struct oom_facts *f)
     return need > 0 ? need : f->requested > 0 ? f->requested : 1;
 }
 
-/* The basis of a promised amount. */
+/* The basis of a promised amount. What was replayed is named unless the advice, at its start, names the same. */
 static const char *basis_text(struct site_builder *b, const struct result_measure *m)
 {
     if (!m->replayed) return "a formula, not replayed";
-    if (!m->fits) return arena_printf(b->arena, "replayed %s: this request still fails", m->replayed);
-    if (!run_is_known(m->spare_bytes)) return arena_printf(b->arena, "replayed %s: this request fits", m->replayed);
-    return arena_printf(b->arena, "replayed %s: this request fits with %s to spare", m->replayed,
-                        site_bytes_text(b, (double)m->spare_bytes));
+    const char *what = strchr(m->replayed, ' ');
+    const bool named = what && strstr(m->text, what + 1);
+    const bool spare = m->fits && run_is_known(m->spare_bytes);
+    return arena_printf(b->arena, "replayed%s%s: %s%s%s", named ? "" : " ", named ? "" : m->replayed,
+                        m->fits ? "fits" : "still fails", spare ? " with " : "",
+                        spare ? arena_printf(b->arena, "%s to spare", site_bytes_text(b, (double)m->spare_bytes)) : "");
 }
 
 void oom_add_measure(struct site_builder *b, struct result_oom_verdict *v, struct result_measure m)

@@ -110,11 +110,11 @@ void oom_explain_failed(struct oom_words *w)
                            oom_place_text(w, retry))
                 : keeper
                     ? TEXT(w,
-                           "before you try again, run %s 1/0, which replaces that exception, then import gc; "
-                           "gc.collect()%s",
+                           "before you try again, run %s `1/0`, which replaces that exception, then `import gc; "
+                           "gc.collect()`%s",
                            cell ? "a cell with" : "the statement", cell ? " in another cell" : "")
                     : "try again after the except block has ended, not inside it, and do not store the exception (or "
-                      "del it, or traceback.clear_frames(e.__traceback__))",
+                      "del it, or `traceback.clear_frames(e.__traceback__)`)",
         .frees_bytes = p->bytes,
         .enough = -1,
         .effort = OOM_EFFORT_LINE,

@@ -421,13 +421,13 @@ static void measure_gradients(struct oom_sight *s)
 {
     const struct oom_held *g = &s->of[RESULT_CATEGORY_GRADIENTS];
     const int64_t held = bytes_of_kind(s, is_gradient), untrained = untrained_gradients(s, held);
-    const char *zero = oom_setting_text(s, OOM_SETTING_GRADIENTS, "call optimizer.zero_grad(set_to_none=True)");
+    const char *zero = oom_setting_text(s, OOM_SETTING_GRADIENTS, "call `optimizer.zero_grad(set_to_none=True)`");
     if (untrained) {
         const size_t before = s->v->measures_n;
         add_measure(s, OOM_EFFORT_LINE, untrained, 0,
                     TEXT(s,
-                         "call requires_grad_(False) on the parameters that no optimizer trains (a teacher, a frozen "
-                         "part), whose gradients hold %s; torch.no_grad() around a teacher's forward "
+                         "call `requires_grad_(False)` on the parameters that no optimizer trains (a teacher, a frozen "
+                         "part), whose gradients hold %s; `torch.no_grad()` around a teacher's forward "
                          "pass also frees its activations",
                          SIZE(s, untrained)));
         if (untrained >= s->need && s->v->cause != RESULT_CAUSE_LEAK) lead_measure(s, before);
@@ -443,7 +443,7 @@ static void measure_gradients(struct oom_sight *s)
         add_measure(s, OOM_EFFORT_LINE, s->buckets.bytes, 0,
                     TEXT(s, "%s: gradients then need no copy",
                          oom_setting_text(s, OOM_SETTING_BUCKETS,
-                                          "pass gradient_as_bucket_view=True to DistributedDataParallel")));
+                                          "pass `gradient_as_bucket_view=True` to DistributedDataParallel")));
     }
 }
 
@@ -463,9 +463,8 @@ static void measure_displayed(struct oom_sight *s)
     const bool helps =
         add_drop(s, OOM_EFFORT_LINE, is_displayed, "without the memory of these cells", held,
                  TEXT(s,
-                      "end a cell's last line with a semicolon so that the notebook does not keep its value in Out[] "
-                      "and _: cells that displayed tensors hold %s; for n in list(Out): "
-                      "get_ipython().del_var(f'_{n}') drops the values kept so far",
+                      "end a cell's last line with a semicolon: otherwise Out[] keeps its value; cells that displayed "
+                      "tensors hold %s, which `for n in list(Out): get_ipython().del_var(f'_{n}')` drops",
                       SIZE(s, held)));
     if (helps && held >= s->f->live / 2) lead_measure(s, before);
 }
@@ -486,12 +485,11 @@ static void measure_left(struct oom_sight *s)
         s->left.failed
             ? TEXT(s,
                    "%s failed (%s), and IPython keeps the exception, with %s in its "
-                   "traceback: run a cell with 1/0, which replaces it, then import gc; gc.collect() in another",
+                   "traceback: run a cell with `1/0`, which replaces it, then `import gc; gc.collect()` in another",
                    basename(s->left.file), s->left.failed, SIZE(s, s->left.bytes))
             : TEXT(s,
-                   "if no later cell needs the %s that %s left: del its variables, then import gc; "
-                   "gc.collect(); if it failed or was interrupted, first run a cell with 1/0, which replaces "
-                   "the exception that IPython keeps",
+                   "if no later cell needs the %s that %s left: del its variables, then run `import gc; "
+                   "gc.collect()`; if it failed, first run a cell with `1/0`, which replaces the exception",
                    SIZE(s, s->left.bytes), basename(s->left.file));
     if (add_drop(s, OOM_EFFORT_LINE, is_left, "without what that cell left", s->left.bytes, text) && s->left.failed)
         lead_measure(s, before);
@@ -502,7 +500,7 @@ static void measure_foreach(struct oom_sight *s)
     if (s->phase == OOM_STEP || s->foreach.bytes) {
         add_measure(s, OOM_EFFORT_LINE, s->foreach.bytes, 0,
                     TEXT(s, "set %s for the optimizer, which then works on one parameter at a time",
-                         oom_setting_text(s, OOM_SETTING_FOREACH, "foreach=False (or fused=True)")));
+                         oom_setting_text(s, OOM_SETTING_FOREACH, "`foreach=False` (or `fused=True`)")));
     }
 }
 
@@ -523,11 +521,12 @@ static void no_grad(struct oom_sight *s)
     struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
     const char *line = oom_pass_text(&words, pass);
     add_measure(s, OOM_EFFORT_LINE, s->kept, s->layers ? OOM_MEASURE_AT_MOST : 0,
-                s->evaluates ? TEXT(s,
-                                    "%s%sput torch.inference_mode() or torch.no_grad() around this forward pass (no "
-                                    "backward pass follows it)%s",
-                                    line ?: "", line ? ": " : "", sure ? "" : ", unless it is already there")
-                             : "if no backward pass follows: use torch.inference_mode() or torch.no_grad()");
+                s->evaluates
+                    ? TEXT(s,
+                           "%s%sput `torch.inference_mode()` or `torch.no_grad()` around this forward pass (no "
+                           "backward pass follows it)%s",
+                           line ?: "", line ? ": " : "", sure ? "" : ", unless it is already there")
+                    : "if no backward pass follows: use `torch.inference_mode()` or `torch.no_grad()`");
     if ((s->evaluates && sure) || (s->layers && s->kept >= s->need)) lead_measure(s, before);
 }
 
@@ -553,7 +552,7 @@ static void measure_untrained(struct oom_sight *s)
     const size_t before = s->v->measures_n;
     if (!held) return;
     add_measure(s, OOM_EFFORT_LINE, held, OOM_MEASURE_AT_MOST,
-                TEXT(s, "%s: put torch.no_grad() around this forward pass of a model that no optimizer trains",
+                TEXT(s, "%s: put `torch.no_grad()` around this forward pass of a model that no optimizer trains",
                      oom_place_text(&words, heaviest)));
     if (held >= s->need) lead_measure(s, before);
 }
@@ -643,7 +642,7 @@ static void measure_model_copies(struct oom_sight *s)
     if (states) {
         const int64_t frees = held.bytes - states;
         add_measure(s, OOM_EFFORT_LINE, frees, frees >= s->need ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
-                    TEXT(s, "%s, %s: %s; the optimizer needs the other %s, if it loads its states from there", place,
+                    TEXT(s, "%s, %s: %s; the other %s stay if the optimizer loads its states from there", place,
                          most->what, most->advice, SIZE(s, states)));
         if (frees >= s->need) lead_measure(s, before);
         return;

@@ -177,7 +177,7 @@ void oom_explain_rerun(struct oom_words *w)
         .text =
             TEXT(w,
                  "%s: before the cell runs again, del the variables that it sets, and if it failed, run a cell with "
-                 "1/0, which replaces its exception; then import gc; gc.collect() in another cell",
+                 "`1/0`, which replaces its exception; then `import gc; gc.collect()` in another cell",
                  site_short_text(w->b, &w->v->growing)),
         .frees_bytes = e->bytes,
         .enough = -1,

@@ -109,17 +109,17 @@ static const char *triangle_advice(struct oom_words *w, uint32_t stack)
     if (is_about_attention(w, stack))
         return TEXT(
             w,
-            "%s creates a mask of length × length: pass is_causal=True to scaled_dot_product_attention instead, "
+            "%s creates a mask of length × length: pass `is_causal=True` to scaled_dot_product_attention instead, "
             "or create it for the lengths in use, as bool",
             where);
     if (function_has_one_of(w, stack, products, sizeof products / sizeof *products))
         return TEXT(w,
                     "%s creates length × length elements: if the product with them computes running sums, "
-                    "torch.cumsum() computes the same without them",
+                    "`torch.cumsum()` computes the same without them",
                     where);
     return TEXT(w,
-                "%s creates length × length elements: for a causal mask, pass is_causal=True to "
-                "scaled_dot_product_attention instead; for sums of all earlier elements, call torch.cumsum()",
+                "%s creates length × length elements: for a causal mask, pass `is_causal=True` to "
+                "scaled_dot_product_attention instead; for sums of all earlier elements, call `torch.cumsum()`",
                 where);
 }
 
@@ -160,7 +160,7 @@ static const char *broadcast_advice(struct oom_words *w, uint32_t stack, int64_t
     if (masks && is_about_attention(w, stack))
         return TEXT(w,
                     "%s creates a mask with an element for each pair of positions of each sample: if the padding "
-                    "follows the tokens, pass is_causal=True instead of a mask; otherwise apply the masks one after "
+                    "follows the tokens, pass `is_causal=True` instead of a mask; otherwise apply the masks one after "
                     "the other at the line that uses them (masked_fill), or let flex_attention compute them",
                     oom_place_text(w, stack));
     if (masks || site_line_makes(w->b, stack, SITE_SHAPE_PAIRS) ||
@@ -181,14 +181,15 @@ const char *oom_shape_advice(struct oom_words *w, uint32_t stack, int64_t bytes)
     const bool filled = line_has(w, stack, "(torch.ones(") || line_has(w, stack, "(torch.full(");
     if (site_line_makes(w->b, stack, SITE_SHAPE_EXPANSION))
         return TEXT(w,
-                    "leave out .contiguous() or .clone() at %s, if nothing writes to the result: the result of "
+                    "leave out `.contiguous()` or `.clone()` at %s, if nothing writes to the result: the result of "
                     "expand() takes no memory of its own",
                     oom_place_text(w, stack));
     if (site_line_makes(w->b, stack, SITE_SHAPE_REPETITION))
-        return TEXT(w,
-                    "call expand() instead of repeat() at %s, if nothing writes to the result: it then takes no memory "
-                    "of its own",
-                    oom_place_text(w, stack));
+        return TEXT(
+            w,
+            "call `expand()` instead of `repeat()` at %s, if nothing writes to the result: it then takes no memory "
+            "of its own",
+            oom_place_text(w, stack));
     if (site_line_makes(w->b, stack, SITE_SHAPE_ONE_HOT))
         return TEXT(w,
                     "%s creates a row for each index, with one element per class: pass the indices instead "
@@ -197,10 +198,11 @@ const char *oom_shape_advice(struct oom_words *w, uint32_t stack, int64_t bytes)
     if (run_stack_is_in(w->b->run, stack, "/torch/_functorch/vmap.py", NULL) &&
         run_stack_is_in(w->b->run, stack, "/torch/_functorch/eager_transforms.py",
                         NULL)) /* not an ensemble's outputs */
-        return TEXT(w,
-                    "vmap() at %s makes a result for each sample, such as a gradient as large as the model: pass fewer "
-                    "samples at once, and reduce their results (sum, clip) before the next ones",
-                    oom_place_text(w, stack));
+        return TEXT(
+            w,
+            "`vmap()` at %s makes a result for each sample, such as a gradient as large as the model: pass fewer "
+            "samples at once, and reduce their results (sum, clip) before the next ones",
+            oom_place_text(w, stack));
     if ((line_has(w, stack, "triu(") || line_has(w, stack, "tril(")) && filled) return triangle_advice(w, stack);
     return broadcast_advice(w, stack, bytes);
 }

@@ -240,9 +240,10 @@ static void explain_other_rank(struct oom_words *w, const struct run_process *ot
                          "%s of it; this one %s",
                          name, other->pid, SIZE(w, oom_other_bytes(w->f)), SIZE(w, w->f->device_live));
     const struct oom_replayed alone = replay_without_others(w);
-    advise_replayed(w, OOM_EFFORT_LINE, oom_other_bytes(w->f), "without other processes", &alone,
-                    "give each process its own GPU: call torch.cuda.set_device(local_rank) before the first CUDA call, "
-                    "or give each process its own CUDA_VISIBLE_DEVICES");
+    advise_replayed(
+        w, OOM_EFFORT_LINE, oom_other_bytes(w->f), "without other processes", &alone,
+        "give each process its own GPU: call `torch.cuda.set_device(local_rank)` before the first CUDA call, "
+        "or give each process its own CUDA_VISIBLE_DEVICES");
 }
 
 void oom_explain_other_process(struct oom_words *w)
@@ -273,7 +274,7 @@ void oom_explain_other_process(struct oom_words *w)
                         "CUDA_VISIBLE_DEVICES");
     }
     advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
-                    "if it is a rank of this job: each must call torch.cuda.set_device(local_rank) first");
+                    "if it is a rank of this job: each must call `torch.cuda.set_device(local_rank)` first");
 }
 
 /* True if most of the idle memory is in private pools. */
@@ -305,7 +306,7 @@ static bool explain_private_pools(struct oom_words *w)
                                            "records a CUDA graph for each shape, or pad inputs to a few shapes"
                                 : captured
                                     ? "capture CUDA graphs of a few sizes only, pad the inputs to them, and pass "
-                                      "all graphs the same pool (torch.cuda.graph(g, pool=…))"
+                                      "all graphs the same pool (`torch.cuda.graph(g, pool=…)`)"
                                     : "delete unused private pools before this request "
                                       "(graph.reset(), del pool), or let graphs share one "
                                       "(torch.cuda.graph(graph, pool=first.pool()))"});
@@ -557,12 +558,13 @@ static void advise_donation(struct oom_words *w)
     if (w->f->stack == RUN_NONE || strcmp(site_owner_word(w->b, site_owner_of(w->b, w->f->stack)), "JAX") != 0 ||
         !replaces_arguments(w))
         return;
-    advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
-                    TEXT(w,
-                         "%s replaces arrays that it passes to a call: if nothing else uses the earlier ones, donate "
-                         "those that have a result's shape and type (jax.jit(…, donate_argnums=…)), so that XLA reuses "
-                         "their memory",
-                         oom_place_text(w, w->f->stack)));
+    advise_in_words(
+        w, OOM_EFFORT_LINE, RUN_UNKNOWN,
+        TEXT(w,
+             "%s replaces arrays that it passes to a call: if nothing else uses the earlier ones, donate "
+             "those that have a result's shape and type (`jax.jit(…, donate_argnums=…)`), so that XLA reuses "
+             "their memory",
+             oom_place_text(w, w->f->stack)));
 }
 
 /* CuPy frees the unused blocks of its pool before it fails; cupy.cuda.runtime.malloc does not. */
@@ -638,11 +640,14 @@ void oom_advise_otherwise(const struct oom_sight *s, bool training)
                       !site_repeats_input(s->b, s->of[RESULT_CATEGORY_ACTIVATIONS].heaviest);
     const char *stored = describe_stored_blocks(&(struct oom_words){.b = s->b, .f = s->f, .v = s->v});
     const char *library = oom_library_advice(s->b, s->f->stack);
-    const char *text = serves    ? "load the weights in 16 bits or fewer (dtype=torch.bfloat16, a quantized "
+    bool halved = false;
+    for (size_t i = 0; i < s->v->measures_n; i++) halved |= strncmp(s->v->measures[i].text, "halve ", 6) == 0;
+    const char *text = serves    ? "load the weights in 16 bits or fewer (`dtype=torch.bfloat16`, a quantized "
                                    "checkpoint), keep models that are not in use on the host, or use a larger GPU"
                        : model   ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
                                    "estimate' computes the minimum for its weights and optimizer"
                        : library ? library
+                       : halved  ? "use an even smaller batch, or a larger GPU"
                        : pass    ? "use a smaller batch, smaller or shorter samples, or a larger GPU"
                        : stored  ? stored
                                  : "process the data in smaller pieces, or use a larger GPU";

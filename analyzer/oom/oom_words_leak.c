@@ -132,7 +132,7 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
         site_holder_loss(w->b, w->f->growing_stack, w->v->holders) == SITE_LOSS_YES)
         return TEXT(w, "empty `%s` as soon as backward() has used its contents%s", w->v->holders[0].into,
                     site_file_has(w->b, w->v->holders[0].file, w->v->holders[0].line, "retain_graph=True")
-                        ? ", and leave out retain_graph=True"
+                        ? ", and leave out `retain_graph=True`"
                         : "");
     if (w->v->holders_n && w->v->holders[0].instead) return w->v->holders[0].instead;
     if (w->v->holders_n && w->v->holders[0].carried)
@@ -140,11 +140,12 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
     if (w->f->layer != RUN_SERIES_TENSOR)
         return question_instead_of_blocks(w->b, w->f->growing_stack, w->v->holders_n > 0);
     if (w->f->growing_native && w->f->growing_sites > 1) /* gpuspy does not read libtorch's graphs */
-        return "store `.detach().cpu()` instead (torch.no_grad() around the forward pass also avoids its graph, if no "
+        return "store `.detach().cpu()` instead (`torch.no_grad()` around the forward pass also avoids its graph, if "
+               "no "
                "backward() follows)";
     if (!question_is_number(bytes) && !graph && w->v->holders_n && w->v->holders[0].keyed &&
         !strstr(w->v->holders[0].text, ".append("))
-        return "remove each entry after its last use (.pop(key)), limit their number, or store `.detach().cpu()` "
+        return "remove each entry after its last use (`.pop(key)`), limit their number, or store `.detach().cpu()` "
                "instead";
     if (!question_is_number(bytes))
         return graph ? "store `.detach().cpu()` instead of the tensor (`.detach()` if the GPU needs it again)"
@@ -170,8 +171,8 @@ static void measure_no_graph(struct oom_words *w)
     const bool carries = carries_without_training(w);
     const char *refuted_by = "if a backward pass was to follow it";
     if (!f->evaluates && !carries) return;
-    const char *text =
-        TEXT(w, "put torch.no_grad() around the forward passes at %s: no backward pass followed them", pass_line_of(w));
+    const char *text = TEXT(w, "put `torch.no_grad()` around the forward passes at %s: no backward pass followed them",
+                            pass_line_of(w));
     if (carries || !f->growth || f->replaced || question_is_number(f->growth->newest_bytes)) {
         measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, refuted_by, text);
         return;
@@ -200,12 +201,11 @@ static void explain_graph(struct oom_words *w)
     w->v->growing = f->growth->newest;
     w->v->verdict =
         TEXT(w,
-             "a leak: tensors created at %s stay referenced and keep the autograd graph of their forward "
-             "pass, about %s: %s. "
+             "a leak: tensors created at %s keep the autograd graph of their forward pass, about %s: %s. "
              "Evidence: %s",
              site_text_with_caller(w->b, &f->growth->newest), rhythm_text(w), leak_share_text(w, f->growing),
              f->graph_freed ? "backward passes freed earlier blocks of these call paths"
-                            : "the inputs of these passes stay live with the tensors that the modules created");
+                            : "the inputs of these passes are live, too");
     w->v->refuted_by = "if a later backward pass reads them";
     const bool number = question_is_number(f->growth->newest_bytes);
     const bool carried = w->v->holders_n && w->v->holders[0].carried,
@@ -245,7 +245,8 @@ static void explain_outputs(struct oom_words *w)
              leak_share_text(w, f->growing));
     if (f->evaluates)
         add_leak_measure(w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_INFERRED, "if a backward pass was to follow it",
-                         TEXT(w, "put torch.no_grad() around the forward passes at %s: no backward pass followed them",
+                         TEXT(w,
+                              "put `torch.no_grad()` around the forward passes at %s: no backward pass followed them",
                               pass_line_of(w)));
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
                  TEXT(w, "%s; %s", holder_text(w, "the line that keeps the modules' results is unknown"),
@@ -253,10 +254,10 @@ static void explain_outputs(struct oom_words *w)
                           ? instead_text(w, f->growing)
                           : "drop the reference after each step, or store a copy on the host (`.detach().cpu()`)"));
     if (!f->evaluates && f->backward_ns == RUN_UNKNOWN) {
-        add_leak_measure(w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
-                         TEXT(w,
-                              "if no backward() follows: put torch.no_grad() around the forward passes (called at %s)",
-                              pass_line_of(w)));
+        add_leak_measure(
+            w, RUN_UNKNOWN, -1, RESULT_CERTAINTY_GUESSED, NULL,
+            TEXT(w, "if no backward() follows: put `torch.no_grad()` around the forward passes (called at %s)",
+                 pass_line_of(w)));
     }
 }
 
@@ -323,8 +324,8 @@ static void explain_collector(struct oom_words *w)
     if (w->b->report->processes[w->v->process].collector_off) {
         measure_drop(
             w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-            "call gc.collect() after each step: Python's garbage collector was off at the failure (recorded), "
-            "and objects in reference cycles are then never freed; gc.enable() by itself may collect too late");
+            "call `gc.collect()` after each step: Python's garbage collector was off at the failure (recorded), "
+            "and objects in reference cycles are then never freed; `gc.enable()` by itself may collect too late");
     }
 }
 
@@ -391,7 +392,7 @@ static bool measure_captured(struct oom_words *w, const char *keeper)
     add_leak_measure(w, earlier_steps(w->f), OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
                      TEXT(w,
                           "%s capture CUDA graphs of a few sizes only, pad the inputs to them, and pass all graphs the "
-                          "same pool (torch.cuda.graph(g, pool=…))",
+                          "same pool (`torch.cuda.graph(g, pool=…)`)",
                           keeper));
     return true;
 }
@@ -408,10 +409,10 @@ static void explain_memoised(struct oom_words *w)
                          leak_share_text(w, f->growing_heaviest), (unsigned long long)f->growing_count);
     const char *keeper = w->v->holders_n ? TEXT(w, "%s;", holder_text(w, "")) : TEXT(w, "%s:", leak_line_of(w));
     if (measure_captured(w, keeper)) return;
-    measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-                 TEXT(w,
-                      "%s bound the cache (lru_cache(maxsize=N)), or make one tensor of the largest size and slice it",
-                      keeper));
+    measure_drop(
+        w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+        TEXT(w, "%s bound the cache (`lru_cache(maxsize=N)`), or make one tensor of the largest size and slice it",
+             keeper));
 }
 
 void oom_explain_driving(struct oom_words *w)
@@ -474,8 +475,12 @@ void oom_explain_leak(struct oom_words *w)
         return;
     }
     const bool tensors = f->layer == RUN_SERIES_TENSOR;
-    const char *others = f->growing_sites > 1 ? TEXT(w, "; with %u more line%s: %s", f->growing_sites - 1,
-                                                     f->growing_sites > 2 ? "s" : "", SIZE(w, f->growing))
+    const struct result_site heaviest = site_of_call(w->b, f->growing_stack);
+    const bool moved = site_key(&heaviest) != site_key(&w->v->growing); /* the advice is about another of the lines */
+    const unsigned more = f->growing_sites > 1 ? f->growing_sites - 1 - moved : 0;
+    const char *also = more ? TEXT(w, "%s%u more line%s", moved ? " and " : "", more, more > 1 ? "s" : "") : "";
+    const char *others = f->growing_sites > 1 ? TEXT(w, "; together with %s%s: %s", moved ? leak_line_of(w) : "", also,
+                                                     SIZE(w, f->growing))
                                               : "";
     w->v->verdict = TEXT(w, "a leak: %s at %s stay %s, %s: %s%s", tensors ? "tensors created" : "CUDA allocations",
                          oom_place_text(w, f->growing_stack), tensors ? "referenced" : "live", rhythm_text(w),
@@ -568,19 +573,20 @@ void oom_explain_pending(struct oom_words *w)
         w, &f->growth->newest, OOM_MEASURE_AT_MOST, adds ? RESULT_CERTAINTY_INFERRED : RESULT_CERTAINTY_GUESSED,
         "if the passes are not added up in one loss",
         TEXT(w, "%s: %s", line,
-             grads  ? "call (loss / N).backward() after each task, take fewer steps in each, or leave out "
-                      "create_graph=True (first-order gradients)"
-             : adds ? "call (loss / N).backward() after each forward pass: it adds up the same gradients and frees the "
-                      "pass's activations"
-                    : "if the loss is a sum over the passes, call backward() after each; if it compares their results "
-                      "(contrastive), compute these without a graph, then repeat each pass and call "
-                      "result.backward(gradient) with the loss's gradient of its result"));
+             grads ? "call `(loss / N).backward()` after each task, take fewer steps in each, or leave out "
+                     "`create_graph=True` (first-order gradients)"
+             : adds
+                 ? "call `(loss / N).backward()` after each forward pass: it adds up the same gradients and frees the "
+                   "pass's activations"
+                 : "if the loss is a sum over the passes, call backward() after each; if it compares their results "
+                   "(contrastive), compute these without a graph, then repeat each pass and call "
+                   "`result.backward(gradient)` with the loss's gradient of its result"));
     const uint32_t pass = site_pass_caller(w->b->run, f->growing_stack);
     if (f->graph_freed || (pass != RUN_NONE && site_function_has(w->b, pass, ".backward(")))
         return; /* a backward pass followed earlier passes of these lines, or will follow */
     measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
                  TEXT(w,
-                      "if no backward() follows: put torch.no_grad() around the forward passes (called at %s), or "
+                      "if no backward() follows: put `torch.no_grad()` around the forward passes (called at %s), or "
                       "store " QUESTION_STORE_NUMBERS,
                       oom_pass_text(w, f->growing_stack) ?: line));
 }

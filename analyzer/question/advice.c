@@ -125,10 +125,10 @@ static const char *advice_of_growth(struct site_builder *b, const struct result_
     if (g->graph && question_is_number(g->newest_bytes))
         return "tensors of a forward pass stay referenced, perhaps with their autograd graph: "
                "store " QUESTION_STORE_NUMBERS
-               ", or `.detach()` if backward() does not need them; or use torch.no_grad() if no backward() follows";
+               ", or `.detach()` if backward() does not need them; or use `torch.no_grad()` if no backward() follows";
     if (g->graph)
         return "tensors of a forward pass stay referenced, perhaps with their autograd graph: store `.detach().cpu()`; "
-               "or use torch.no_grad() if no backward() follows";
+               "or use `torch.no_grad()` if no backward() follows";
     if (g->layer == RUN_SERIES_PINNED) return "drop the reference, or store a copy in memory that is not pinned";
     if (g->layer == RUN_SERIES_DEVICE && g->holders_n && g->holders[0].instead) return g->holders[0].instead;
     if (g->layer == RUN_SERIES_DEVICE) return question_instead_of_blocks(b, g->stack.number, g->holders_n > 0);

@@ -29,9 +29,12 @@ static const char *wait_place_of(const struct alike *a, size_t i)
     return site_short_text(a->b, &a->list[i]->site);
 }
 
+/* The expression of the user's line, such as .item(), in backticks. */
 static const char *wait_function_of(const struct alike *a, size_t i)
 {
-    return a->list[i]->pattern ? a->list[i]->pattern : a->list[i]->api;
+    const char *name = a->list[i]->pattern ? a->list[i]->pattern : a->list[i]->api;
+    const size_t callee = strcspn(name, "( "), call = name[callee] == '(' ? strcspn(name, ")") + 1 : 0;
+    return call ? arena_printf(a->b->arena, "`%.*s`%s", (int)call, name, name + call) : name;
 }
 
 /* "a.py:3, b.py:7 and 2 more": each once, the first three, separated by `comma`. */

@@ -123,11 +123,12 @@ static inline bool question_is_number(int64_t bytes)
     return bytes <= 512;
 }
 /* Of several values, item() raises an error; memory does not show how many a small tensor has. */
-#define QUESTION_STORE_NUMBERS ".item() (.tolist() of several values)"
+#define QUESTION_STORE_NUMBERS "`.item()` (`.tolist()` of several values)"
 /* What replaces backward(create_graph=True). */
 #define QUESTION_CREATE_GRAPH_ADVICE                                                                                  \
-    "use torch.autograd.grad(..., create_graph=True) instead, or set .grad of every leaf to None after its last use " \
-    "(zero_grad(set_to_none=True))"
+    "use `torch.autograd.grad(..., create_graph=True)` instead, or set `.grad` of every leaf to None after its last " \
+    "use "                                                                                                            \
+    "(`zero_grad(set_to_none=True)`)"
 /* Of the report's syncs these are examined: those that matter come first, then the longest. */
 enum { QUESTION_ADVICE_SYNCS = 32 };
 /* The advice for the wait numbered `from` and for later ones with the same advice, which are marked in `done`. */

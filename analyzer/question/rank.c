@@ -290,7 +290,7 @@ static void report_strays(struct question_ranks *r, struct stray *list, size_t n
                                question_rank_label(r->b, list[i].host), where);
         f->advice = is_loading_stack(r->b->run, list[i].stack)
                         ? "torch.load(…, map_location=\"cpu\"): a checkpoint goes to the GPU from which it was saved"
-                        : "call torch.cuda.set_device(local_rank) before anything else uses CUDA: \"cuda\" is "
+                        : "call `torch.cuda.set_device(local_rank)` before anything else uses CUDA: \"cuda\" is "
                           "GPU 0 until then";
     }
     free(marked);
@@ -327,7 +327,7 @@ static void report_shared(struct question_ranks *r)
                                question_rank_labels(r->b, report->ranks, marked, n),
                                ranks == 2 ? "both work" : "all work", first->gpu, site_bytes_text(r->b, (double)bytes));
         f->advice =
-            "if this host has a GPU for each, call torch.cuda.set_device(local_rank) before anything else uses CUDA";
+            "if this host has a GPU for each, call `torch.cuda.set_device(local_rank)` before anything else uses CUDA";
     }
     ARENA_RELEASE(reported, marked);
 }

@@ -148,7 +148,7 @@ static const char *advise_transfer(const struct question_transfers *t, const str
     if (f->host_memory == GS_HOSTMEM_PAGEABLE && bulk && speed < slow_share * link) {
         /* Not .pin_memory() in the loop: pinning each batch costs more than it saves. */
         return has_python_program(b) ? "slow copy from pageable memory: pin it in the loader "
-                                       "(DataLoader(pin_memory=True)) and copy with non_blocking=True"
+                                       "(`DataLoader(pin_memory=True)`) and copy with `non_blocking=True`"
                                      : "slow copy from pageable memory: allocate its source with cudaMallocHost, and "
                                        "copy with cudaMemcpyAsync";
     }

@@ -404,8 +404,9 @@ static void read_next_iteration(struct site_search *s)
     s->names = names;
 }
 
-static const char context_advice[] = "pass tensors to ctx.save_for_backward() instead: an output that ctx itself holds "
-                                     "refers to ctx, and so both are never freed";
+static const char context_advice[] =
+    "pass tensors to `ctx.save_for_backward()` instead: an output that ctx itself holds "
+    "refers to ctx, and so both are never freed";
 
 /* def forward(ctx, x) of class Square(torch.autograd.Function) */
 static bool is_function_of_autograd(const struct site_search *s)

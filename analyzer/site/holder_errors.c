@@ -45,7 +45,7 @@ void site_read_handlers(struct site_search *s)
                 in.found.list[k].why =
                     "a kept exception keeps its traceback, and with it the variables of the frames in it";
                 in.found.list[k].instead =
-                    "keep only its text (str(error), traceback.format_exc()), or error.with_traceback(None)";
+                    "keep only its text (`str(error)`, `traceback.format_exc()`), or `error.with_traceback(None)`";
                 site_add_candidate(&s->kept_errors, in.found.list[k]);
             }
         }

@@ -13,13 +13,14 @@ static const struct keeper {
 } keepers[] = {
     {" callback push_async_callback ", "ExitStack(", " close aclose pop_all ",
      "an ExitStack keeps the arguments of its callbacks until it is closed",
-     "pass a number (.item()) or a copy on the host (`.detach().cpu()`) to the callback, or close the stack after each "
+     "pass a number (`.item()`) or a copy on the host (`.detach().cpu()`) to the callback, or close the stack after "
+     "each "
      "step"},
     {" register ", "atexit", " unregister ", "atexit keeps the arguments until the program ends",
-     "pass a number (.item()) or a copy on the host (`.detach().cpu()`) instead"},
+     "pass a number (`.item()`) or a copy on the host (`.detach().cpu()`) instead"},
     {" debug info warning error critical exception ", "getLogger(", "",
      "a handler of the file keeps log records, and each refers to its arguments",
-     "log a number (.item()) or text (an f-string) instead of the tensor"},
+     "log a number (`.item()`) or text (an f-string) instead of the tensor"},
 };
 
 static bool statement_has_one_of(const char *code, const char *const *words)
@@ -167,8 +168,9 @@ static bool is_class_of(struct site_search *s, const char *class, const char *mo
 static const struct storing {
     const char *module, *instead;
 } storings[] = {
-    {"torchmetrics", "call its reset() after each compute(); compute_on_cpu=True keeps its lists on the host, and "
-                     "thresholds=N, if it has that argument, stores counts instead"},
+    {"torchmetrics",
+     "call its `reset()` after each `compute()`; `compute_on_cpu=True` keeps its lists on the host, and "
+     "thresholds=N, if it has that argument, stores counts instead"},
 };
 
 static const struct storing *storing_of(struct site_search *s, const char *class)

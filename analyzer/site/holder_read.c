@@ -361,7 +361,7 @@ static bool is_emptied(struct site_search *s, const char *name)
 
 static const char state_advice[] =
     "delete the entry of the parameter that the new one replaces (optimizer.state.pop(old))";
-static const char queue_advice[] = "bound the queue (Queue(maxsize=N)), if another thread reads it, or put copies on "
+static const char queue_advice[] = "bound the queue (`Queue(maxsize=N)`), if another thread reads it, or put copies on "
                                    "the host into it (`.detach().cpu()`)";
 
 /* super().__init__(), which may make the containers */
@@ -564,7 +564,7 @@ static bool is_lasting_attribute(struct site_search *s, const char *into)
 }
 
 const char site_cache_advice[] =
-    "bound the cache (lru_cache(maxsize=N)), or cache copies on the host (`.detach().cpu()`)";
+    "bound the cache (`lru_cache(maxsize=N)`), or cache copies on the host (`.detach().cpu()`)";
 
 /* optimizer.state[new] = …: its keys are the parameters. */
 static bool is_of_optimizer(const char *name)
@@ -602,9 +602,8 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     const bool bounded = site_is_given(s, name, is_bounded_deque), limited = is_bounded_by_size(s, i, name);
     const bool returned = made && is_returned(s, name);
     s->returned = s->returned || returned;
-    const char *what =
-        arena_printf(s->scratch, "%s that stores the result of line %d in an object created outside of it",
-                     format_holder_place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
+    const char *what = arena_printf(s->scratch, "%s that stores the result of line %d outside of it",
+                                    format_holder_place(s, loop != none), s->at < none ? s->code.list[s->at].line : 0);
     site_add_candidate(&s->found,
                        (struct site_candidate){.frame = s->frame,
                                                .code = s->code,

@@ -295,7 +295,7 @@ static bool is_closure_over(struct site_search *s, const char *name, size_t n)
     return false;
 }
 
-const char site_hook_advice[] = "call remove() on the handle that it returns, after the pass";
+const char site_hook_advice[] = "call `remove()` on the handle that it returns, after the pass";
 
 /* module.register_forward_hook(save), (partial(save, x)), (lambda g: g * x), whose handle nothing stores: the module
  * keeps what the function refers to. */

@@ -91,9 +91,10 @@ void view_text_source(const struct draw_text *v, const struct result_oom_verdict
     for (size_t i = 0; i < o->source_n && i < most; i++) print_excerpt(v, &o->source[i]);
     for (size_t i = 0; i < o->holders_n; i++) {
         const struct result_holder *h = &o->holders[i];
-        const bool whole = v->shorter < DRAW_NO_REASONS;
-        if (v->shorter >= DRAW_NO_HOLDERS && o->advice_n && strstr(o->advice[0], h->text)) continue;
-        draw_label(v, TERMINAL_BOLD, i ? "or by" : "Kept by", "%s:%d  %s  (guess%s%s)", basename(h->file), h->line,
-                   h->text, whole ? ": " : "", whole ? h->why : "");
+        const bool whole = v->shorter < DRAW_NO_REASONS, reason = whole && h->why && *h->why;
+        const bool advised = o->advice_n && strstr(o->advice[0], h->text);
+        if (advised && (v->shorter >= DRAW_NO_HOLDERS || !reason)) continue;
+        draw_label(v, TERMINAL_BOLD, i ? "or by" : "Kept by", "%s:%d%s%s  (guess%s%s)", basename(h->file), h->line,
+                   advised ? "" : "  ", advised ? "" : h->text, reason ? ": " : "", reason ? h->why : "");
     }
 }

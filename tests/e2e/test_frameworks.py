@@ -171,7 +171,7 @@ def test_words_of_numba(recording):
     _, _, text = run_inside(recording, "import numpy\nfrom numba import cuda\nkept = []\nfor i in range(200):\n"
                             "    d = cuda.to_device(numpy.ones(1 << 20))\n    kept.append(d)\n")
     words = " ".join(text.split())
-    assert "kept by script.py:6 `kept.append(d)`" in words and "store x.copy_to_host(), a copy on the host" in words
+    assert "kept by script.py:6 `kept.append(d)`" in words and "store `x.copy_to_host()`, a copy on the host" in words
     assert "free the block" not in words
 
 

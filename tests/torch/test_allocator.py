@@ -242,4 +242,4 @@ def test_an_emptied_cache_inside_a_library_names_the_librarys_function(record, t
                                f"import sys; sys.path.insert(0, {str(package.parent)!r}); import somelib")
     texts = [advice["text"] for advice in record("-c", script.replace("    del loss", "    del loss; somelib.release_memory()")).report()["advice"]]
     assert any("release_memory" in text or "inside a library" in text for text in texts), texts
-    assert not any(re.search(r"take (torch\.cuda\.)?empty_cache\(\) out", text) for text in texts), texts
+    assert not any(re.search(r"take `(torch\.cuda\.)?empty_cache\(\)` out", text) for text in texts), texts
