@@ -350,7 +350,7 @@ static bool is_option(const struct command *c, const char *word)
     return !*name || strcmp(name, "help") == 0 || option_row_of(c, name, strcspn(name, "="), 0);
 }
 
-/* Before an operand that may be missing: a misspelt option is no file name either. */
+/* Before an operand that may be missing: a misspelt option is not taken for a file name either. */
 static bool looks_like_option(const char *word)
 {
     return word[0] == '-' && word[1];

@@ -160,16 +160,16 @@ static bool never_followed(const struct oom_sight *s, size_t end)
 static bool is_phase_new(const struct oom_sight *s, size_t end)
 {
     const struct run_frame *f;
-    bool new = false;
-    for (uint32_t stack = s->f->stack; end && !new && (f = run_stack_frame(s->b->run, stack)) != NULL;
+    bool unseen = false;
+    for (uint32_t stack = s->f->stack; end && !unseen && (f = run_stack_frame(s->b->run, stack)) != NULL;
          stack = run_stack_parent(s->b->run, stack)) {
         struct map one = {0};
         if (f->kind == GS_FRAME_PYTHON) *map_at(&one, (uintptr_t)f) = 0;
-        new = one.n && !run_path_has(f->file, "/torch/") && !seen_before(s->b->run, s->v->process, &one, end);
+        unseen = one.n && !run_path_has(f->file, "/torch/") && !seen_before(s->b->run, s->v->process, &one, end);
         map_free(&one);
-        if (new &&site_backward_follows(s->b, stack)) return false; /* of a second training */
+        if (unseen && site_backward_follows(s->b, stack)) return false; /* of a second training */
     }
-    return new;
+    return unseen;
 }
 
 /* Did the line that calls the model call it before the optimizer's first step, too? Then a whole step has passed. */

@@ -582,8 +582,8 @@ static void count_native_callers(struct caller_counts *c, struct run *run, uint3
 
 /* A wrapper reaches CUDA at fewer lines than call it; one that is named as an allocator, and returns the memory, may
  * have one line and one caller. A function that does the program's work has several allocations, or is called from one
- * function only and does not return the memory. In Python, three lines must call it: two calls of a training function
- * are no wrapper's. */
+ * function only and does not return the memory. In Python, three lines must call it: a training
+ * function that is called twice is not a wrapper. */
 static bool is_wrapping_function(const struct called_function *f)
 {
     if (f->python) return f->calling_lines > f->lines && f->calling_lines >= HELPER_CALLERS;

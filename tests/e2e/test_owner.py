@@ -68,7 +68,7 @@ def test_taken_in_advance_and_then_out_of_memory(recording, library):
 
 
 def test_catboosts_part_of_the_gpu(recording, library):
-    """CatBoost's pool has no setting without a pool, and its own failures are no CUDA call's."""
+    """CatBoost's pool has no setting without a pool, and its own failures are not those of a CUDA call."""
     taken(recording, (library("catboost/_catboost.so"), "take", 21 * GIB))
     (took,) = recording.report()["preallocations"]
     assert took["owner"] == "CatBoost" and took["in_advance"] and "gpu_ram_part" in took["text"]

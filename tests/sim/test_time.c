@@ -220,7 +220,7 @@ static void events(void)
     CHECK_EQ(cudaEventQuery(end), cudaErrorNotReady);
     CHECK_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
     CHECK_EQ(cudaEventElapsedTime(&ms, start, end), cudaErrorNotReady);
-    CHECK_EQ(cudaGetLastError(), cudaSuccess); /* "not ready" is no error */
+    CHECK_EQ(cudaGetLastError(), cudaSuccess); /* "not ready" is not an error */
     CHECK_EQ(cudaEventElapsedTime(&ms, start, untimed), cudaErrorInvalidResourceHandle);
     CHECK(ms == -1);
     /* What waits for the event starts when the copy ends. */
