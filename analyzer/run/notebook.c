@@ -202,29 +202,30 @@ static void add_notebooks_beside(struct run *run, const char *recording, const c
     if (stat(folder, &b) != 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino) add_notebooks(run, path);
 }
 
-const struct run_cell *run_notebook_cell(struct run *run, const char *file, const struct run_process *p)
+struct run_cell run_notebook_cell(struct run *run, const char *file, const struct run_process *p)
 {
     const char *folder = p->cwd;
     const char *name = *file == '/' ? run_cell_text(run, file) : NULL;
     char *end = NULL;
     const unsigned long hash = name ? strtoul(name + 1, &end, 10) : 0;
-    if (!end || end == name + 1 || (*end && strcmp(end, ".py") != 0) || !folder || *folder != '/') return NULL;
+    if (!end || end == name + 1 || (*end && strcmp(end, ".py") != 0) || !folder || *folder != '/')
+        return (struct run_cell){0};
     if (!run->cells_folder || strcmp(run->cells_folder, folder) != 0) {
         run->cells_n = 0;
         run->cells_folder = run_text(run, folder, strlen(folder));
         add_notebooks(run, folder);
         add_notebooks_beside(run, run_shown_path(p->path), folder);
     }
-    struct run_cell *found = NULL;
+    struct run_cell found = {0};
     const char *of = NULL;
     EACH_IN (c, run->cells) {
         if (c->hash != hash) continue;
-        const bool other = found && c->notebook != of; /* of equal cells of a notebook, the first */
-        if (other) found->notebook = NULL;
-        if (other && c->number != found->number) found->number = 0;
-        if (found && c->count) found->count = c->count > found->count ? c->count : found->count;
+        const bool other = of && c->notebook != of; /* of equal cells of a notebook, the first */
+        if (!of) found = *c;
+        if (other) found.notebook = NULL;
+        if (other && c->number != found.number) found.number = 0;
+        found.count = c->count > found.count ? c->count : found.count;
         of = c->notebook;
-        found = found ? found : c;
     }
     return found;
 }

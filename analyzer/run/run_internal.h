@@ -232,9 +232,8 @@ int64_t run_rank_of_name(const char *path); /* RUN_UNKNOWN */
 /* replay.c */
 void run_replay_free(struct run *run);
 
-/* The cell that ran under this file's name, if a notebook in the folder has it; NULL: none. Valid until the next call.
- */
-const struct run_cell *run_notebook_cell(struct run *run, const char *file, const struct run_process *p);
+/* The cell that ran under this file's name, if a notebook in the folder has it; text NULL: none. */
+struct run_cell run_notebook_cell(struct run *run, const char *file, const struct run_process *p);
 const char *run_cell_file(const struct run *run, const char *name); /* as recorded */
 /* cell_names.c. Names the cells of notebooks in all frames as IPython's tracebacks do, In [5], and puts the lines of
  * cells that ran under a magic such as %%time where they are in the cell. After everything else was loaded. */

@@ -282,15 +282,16 @@ static void from_notebook(struct run *run, struct run_source_file *f)
     if (is_cell) take_cell_count(&f->text);
     for (size_t i = 0; is_cell && i < run->processes_n && !f->text.cell; i++) {
         const struct run_process *p = &run->processes[i];
-        const struct run_cell *cell =
-            may_read(&run->databases[p->database]) ? run_notebook_cell(run, f->file, p) : NULL;
-        if (cell && !f->text.n) {
-            split_source_lines(run, cell->text, cell->length, &f->text);
+        if (!may_read(&run->databases[p->database])) continue;
+        const struct run_cell cell = run_notebook_cell(run, f->file, p);
+        if (!cell.text) continue;
+        if (!f->text.n) {
+            split_source_lines(run, cell.text, cell.length, &f->text);
             f->text.from_disk = true;
         }
-        f->text.cell = cell ? cell_place(run, cell) : NULL;
-        f->text.position = f->text.cell ? (long)cell->number : 0;
-        if (cell && !f->text.count) f->text.count = cell->count;
+        f->text.cell = cell_place(run, &cell);
+        f->text.position = (long)cell.number;
+        if (!f->text.count) f->text.count = cell.count;
     }
 }
 

@@ -377,6 +377,19 @@ def test_a_cell_without_a_file_is_found_in_its_notebook(recording, listed, more)
     assert recording.report()["oom"][0]["source"] == []
 
 
+def test_the_same_cell_of_two_kernels(recording):
+    """Two notebooks have it, one of them twice: which one ran is unknown, its number is not."""
+    cell = LEAK.replace("1000", "40")
+    code = [{"cell_type": "code", "source": text} for text in ("x = 1", cell, cell)]
+    (recording.folder / "a.ipynb").write_text(json.dumps({"cells": code}))
+    (recording.folder / "b.ipynb").write_text(as_notebook(cell, False))
+    names = [f"/tmp/ipykernel_{kernel}/{cell_name(cell)}.py" for kernel in (7, 8)]
+    recording.python("".join(f"\nexec(compile({cell!r}, {name!r}, 'exec'), globals())" for name in names),
+                     SIMCUDA_MEMORY="1536MiB", check=False)
+    failed = [row for row in recording.report()["oom"][0]["source"] if row["marked"]]
+    assert {(row["file"], row["cell"]) for row in failed} == {(names[1], "code cell 2")}, failed
+
+
 OTHERS = ["/tmp/ipython-input-{}.py", "/tmp/xpython_7/{}.py", "/root/.ipykernel/9/command-17-{}"]
 
 
