@@ -1,4 +1,4 @@
-# measure: store .item\(\)
+# measure: store `.item\(\)`
 """Losses with their graphs in a list; the advice stores numbers."""
 import os
 import torch

@@ -1,4 +1,4 @@
-# measure: torch.no_grad\(\) around
+# measure: torch.no_grad\(\)` around
 """A validation loop sums losses with their graphs; the advice is no_grad()."""
 import contextlib
 import os
