@@ -1,10 +1,7 @@
 #include "analyzer/estimate/recipe.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

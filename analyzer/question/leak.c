@@ -3,7 +3,6 @@
 #include "analyzer/question/question.h"
 #include "analyzer/base/sort.h"
 
-#include <stdlib.h>
 
 static bool process_has_tensors(const struct run *run, const struct run_series *s)
 {

@@ -1,6 +1,5 @@
 #include "analyzer/question/signature.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/text.h"
 

@@ -1,6 +1,5 @@
 #include "analyzer/site/holder_read.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,7 +1,6 @@
 #include "analyzer/site/python_code.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/each.h"
 
