@@ -17,18 +17,16 @@
 /* --- the tape ----------------------------------------------------------------------------------- */
 
 /* GROUP(id, title): the group that a saved tensor belongs to. Each group is one line of the estimate. */
-/* clang-format off */
-#define ACT_GROUPS(GROUP)                                    \
-    GROUP(NORM, "norms and inputs of the linear layers")     \
-    GROUP(ATTENTION, "attention: q, k, v, output")           \
-    GROUP(SCORES, "attention scores")                        \
-    GROUP(MLP, "MLP")                                        \
-    GROUP(MASKS, "dropout masks")                            \
-    GROUP(ADAPTERS, "inputs of adapters")                    \
-    GROUP(INNER, "inputs and outputs of the scan")           \
-    GROUP(STATES, "states of the scan")                      \
+#define ACT_GROUPS(GROUP)                                \
+    GROUP(NORM, "norms and inputs of the linear layers") \
+    GROUP(ATTENTION, "attention: q, k, v, output")       \
+    GROUP(SCORES, "attention scores")                    \
+    GROUP(MLP, "MLP")                                    \
+    GROUP(MASKS, "dropout masks")                        \
+    GROUP(ADAPTERS, "inputs of adapters")                \
+    GROUP(INNER, "inputs and outputs of the scan")       \
+    GROUP(STATES, "states of the scan")                  \
     GROUP(CONV, "convolutions, batch norms, ReLUs")
-/* clang-format on */
 
 #define GROUP(id, title) ACT_##id,
 enum estimate_act_group { ACT_GROUPS(GROUP) ACT_GROUPS_N };

@@ -93,7 +93,6 @@ static inline struct estimate_interval estimate_interval_add(struct estimate_int
 }
 
 /* PART(id, key in JSON, title): what memory is for. Each line belongs to one part. */
-/* clang-format off */
 #define ESTIMATE_PARTS(PART)                                \
     PART(WEIGHTS, "weights", "weights")                     \
     PART(MASTER, "master_weights", "master weights")        \
@@ -110,7 +109,6 @@ static inline struct estimate_interval estimate_interval_add(struct estimate_int
     PART(COMMUNICATION, "communication", "NCCL")            \
     PART(CONTEXT, "context", "CUDA context")                \
     PART(ALLOCATOR, "allocator", "fragmentation")
-/* clang-format on */
 
 #define PART(id, key, title) ESTIMATE_##id,
 enum estimate_part { ESTIMATE_PARTS(PART) ESTIMATE_PARTS_N };
@@ -118,18 +116,16 @@ enum estimate_part { ESTIMATE_PARTS(PART) ESTIMATE_PARTS_N };
 
 /* PHASE(id, key, title): moments at which the lines are summed, from the second step on: zero_grad has freed the
  * gradients, and the optimizer has its states. */
-/* clang-format off */
-#define ESTIMATE_PHASES(PHASE)                                                       \
-    PHASE(FORWARD, "forward_end", "end of forward, backward begins")                 \
-    PHASE(BACKWARD, "backward_end", "end of backward, all gradients exist")      \
-    PHASE(STEP, "step", "optimizer step")                                            \
-    PHASE(LOAD, "load", "weights are loaded")                                        \
-    PHASE(PREFILL, "prefill", "prefill, the prompt is read")                         \
-    PHASE(DECODE, "decode", "decode, the context is full")                           \
-    PHASE(TEXT, "text", "text encoders run")                                         \
-    PHASE(DENOISE, "denoise", "a denoising step")                                    \
+#define ESTIMATE_PHASES(PHASE)                                              \
+    PHASE(FORWARD, "forward_end", "end of forward, backward begins")        \
+    PHASE(BACKWARD, "backward_end", "end of backward, all gradients exist") \
+    PHASE(STEP, "step", "optimizer step")                                   \
+    PHASE(LOAD, "load", "weights are loaded")                               \
+    PHASE(PREFILL, "prefill", "prefill, the prompt is read")                \
+    PHASE(DECODE, "decode", "decode, the context is full")                  \
+    PHASE(TEXT, "text", "text encoders run")                                \
+    PHASE(DENOISE, "denoise", "a denoising step")                           \
     PHASE(IMAGE, "image", "the VAE decodes")
-/* clang-format on */
 
 #define PHASE(id, key, title) PHASE_##id,
 enum estimate_phase { ESTIMATE_PHASES(PHASE) ESTIMATE_PHASES_N };

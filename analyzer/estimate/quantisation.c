@@ -25,23 +25,21 @@ const struct estimate_quantisation *estimate_quantisation_find(const char *word)
 
 /* TYPE(id, bytes of a block, weights in it, type if rows are not a multiple of that). ggml-common.h;
  * tensor_type_fallback in llama-quant.cpp. */
-/* clang-format off */
-#define TYPES(TYPE)                \
-    TYPE(F16, 2, 1, F16)           \
-    TYPE(Q4_0, 18, 32, F16)        \
-    TYPE(Q4_1, 20, 32, F16)        \
-    TYPE(Q5_0, 22, 32, F16)        \
-    TYPE(Q5_1, 24, 32, F16)        \
-    TYPE(Q8_0, 34, 32, F16)        \
-    TYPE(IQ4_NL, 18, 32, F16)      \
-    TYPE(MXFP4, 17, 32, F16)       \
-    TYPE(Q2_K, 84, 256, Q4_0)      \
-    TYPE(Q3_K, 110, 256, Q4_0)     \
-    TYPE(Q4_K, 144, 256, Q5_0)     \
-    TYPE(Q5_K, 176, 256, Q5_1)     \
-    TYPE(Q6_K, 210, 256, Q8_0)     \
+#define TYPES(TYPE)            \
+    TYPE(F16, 2, 1, F16)       \
+    TYPE(Q4_0, 18, 32, F16)    \
+    TYPE(Q4_1, 20, 32, F16)    \
+    TYPE(Q5_0, 22, 32, F16)    \
+    TYPE(Q5_1, 24, 32, F16)    \
+    TYPE(Q8_0, 34, 32, F16)    \
+    TYPE(IQ4_NL, 18, 32, F16)  \
+    TYPE(MXFP4, 17, 32, F16)   \
+    TYPE(Q2_K, 84, 256, Q4_0)  \
+    TYPE(Q3_K, 110, 256, Q4_0) \
+    TYPE(Q4_K, 144, 256, Q5_0) \
+    TYPE(Q5_K, 176, 256, Q5_1) \
+    TYPE(Q6_K, 210, 256, Q8_0) \
     TYPE(IQ4_XS, 136, 256, IQ4_NL)
-/* clang-format on */
 
 #define TYPE(id, bytes, weights, fallback) id,
 enum type { TYPES(TYPE) };
