@@ -12,7 +12,6 @@
 enum caching_version_rule {
 #define VERSION_RULE(name, major, minor, source) CACHING_##name,
 #include "analyzer/caching/versions.def"
-#undef VERSION_RULE
 };
 
 struct caching_rules {

@@ -35,7 +35,6 @@ enum check_gate_id {
 #include "analyzer/check/gates.def"
     GATES_N
 };
-#undef GATE
 
 struct checking;
 struct check_result;

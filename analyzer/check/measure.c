@@ -682,7 +682,6 @@ static void explain_budget(struct checking *c, struct check_result *r)
 const struct check_gate check_gates[GATES_N] = {
 #include "analyzer/check/gates.def"
 };
-#undef GATE
 
 const char *check_gate_name(enum check_gate_id id)
 {

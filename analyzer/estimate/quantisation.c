@@ -10,12 +10,10 @@ static const struct estimate_quantisation quantisations[] = {
 #define QUANTISATION(word, bits, row_bits, scheme, source) {word, bits, row_bits, QUANTISATION_##scheme, source},
 #include "analyzer/base/each.h"
 #include "analyzer/estimate/quantisations.def"
-#undef QUANTISATION
 };
 const char plan_quantisations[] =
 #define QUANTISATION(word, bits, row_bits, scheme, source) word "|"
 #include "analyzer/estimate/quantisations.def"
-#undef QUANTISATION
     "";
 
 const struct estimate_quantisation *estimate_quantisation_find(const char *word)

@@ -741,7 +741,6 @@ static void denoise_hunyuan(struct walk *w)
 static const struct model_pipeline pipelines[] = {
 #define PIPELINE(id, ...) {#id, __VA_ARGS__},
 #include "analyzer/model/denoisers.def"
-#undef PIPELINE
 };
 
 const struct model_pipeline *model_pipeline_of(const struct model *m)

@@ -95,7 +95,6 @@ enum model_denoiser_kind { MODEL_DENOISERS(DENOISER) MODEL_DENOISERS_N };
 enum model_pipeline_id {
 #define PIPELINE(id, ...) MODEL_PIPELINE_##id,
 #include "analyzer/model/denoisers.def"
-#undef PIPELINE
 };
 
 enum { MODEL_UNET_LEVELS = 4 };
