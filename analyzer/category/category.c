@@ -140,7 +140,6 @@ static bool frame_row_fits(const struct frame_row *row, const struct run_frame *
     return !row->function || (name && strcmp(name, row->function) == 0);
 }
 
-/* The facts that one frame shows. */
 static struct facts collect_category_facts(const struct run_frame *f)
 {
     struct facts facts = {NOTHING, NONE};

@@ -77,8 +77,6 @@ struct estimate estimate_training(uint64_t params, const struct estimate_optimiz
 struct estimate estimate_floor(const struct model *m, const struct estimate_optimizer *optimizer,
                                const struct estimate_precision *precision, bool master_weights); /* states.c */
 
-/* --- the whole estimate ------------------------------------------------------------------------ */
-
 /* Bytes, as doubles: exact for whole numbers below 2^53 (9 PB). low ≤ likely ≤ high; the three are equal if the value
  * is known exactly. */
 struct estimate_interval {
@@ -147,7 +145,6 @@ struct estimate_line {
     const char *why;    /* why low and high differ; static, NULL if they do not */
 };
 
-/* The phases of a plan (IN_PHASE bits). */
 unsigned estimate_phases(const struct plan *p);
 
 enum { ESTIMATE_LINES_MAX = 64, ESTIMATE_NOTES_MAX = 16 };

@@ -38,7 +38,6 @@ struct export_tables {
     struct export_lines sites, waits, copies;
 };
 
-/* Each writes one table. */
 #define TABLE(name, columns, meaning) void export_table_of_##name(struct export_tables *x);
 #include "analyzer/export/tables.def"
 /* export_lines.c: gathers sites, waits and copies, one pass each. */

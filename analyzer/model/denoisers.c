@@ -413,7 +413,6 @@ static uint32_t walk_patches(struct walk *w)
     return walk_conv(w, walk_input(w, w->d->latent, w->places * 4), w->s->hidden, 4, 1, w->places, true);
 }
 
-/* The two streams of image and text. */
 struct streams {
     uint32_t image, text;
 };

@@ -315,7 +315,6 @@ bool model_untie(const char *command, struct model *m, int *exit_code);
 struct model_shape model_block_shape(const struct model_shape *s, unsigned i);
 /* CLIP: the shape of one tower, as that of a ViT. */
 struct model_shape model_tower_shape(const struct model_shape *s, bool image);
-/* Tokens of one image. */
 uint64_t model_image_tokens(const struct model_shape *s);
 /* Whether layers have this mixer. */
 bool model_has_mixer(const struct model_shape *s, enum model_mixer mixer);

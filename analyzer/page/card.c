@@ -87,7 +87,6 @@ static const struct result_timeline *card_timeline_of(const struct result_report
     return FIND_IN(t, r->timelines, t->process == process && t->device == device && t->layer == layer);
 }
 
-/* The maximum of each of SAMPLES intervals. */
 static void sample_card_columns(const struct result_timeline *t, double end, int64_t most[SAMPLES])
 {
     size_t i = 0;

@@ -241,7 +241,6 @@ static void make_rows(struct question_budgets *g, struct result_budget *budget, 
     }
 }
 
-/* Compares everything with one peak. */
 static void compare_with_budget(struct question_budgets *g, const struct result_peak *peak,
                                 struct result_budget *budget)
 {

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The category that a part of an estimate has in a recording. */
 enum { NO_CATEGORY = -1 };
 static const int8_t categories[ESTIMATE_PARTS_N] = {
     [ESTIMATE_WEIGHTS] = RESULT_CATEGORY_PARAMETERS,
@@ -42,7 +41,6 @@ bool question_plan_has_activations(const struct estimate_result *e)
     return e && ANY_OF(p, e->lines, e->lines_n, p->part == ESTIMATE_ACTIVATIONS && !p->host);
 }
 
-/* The lines for which `keep` is true, in one phase. */
 static struct estimate_interval sum_lines(const struct estimate_result *e, int phase,
                                           bool (*keep)(const struct estimate_line *, int), int which)
 {

@@ -164,7 +164,6 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
 SORT_ORDER(order_growth_by_rate, struct result_growth,
            SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->stack.number, y->stack.number))
 
-/* All of it, or by line. */
 static void add_group(struct site_builder *b, const struct question_grown *grown, const struct group *g,
                       struct result_growth **list, size_t *n, size_t *cap)
 {

@@ -419,7 +419,6 @@ struct result_fragmentation { /* RUN_UNKNOWN and NAN if the calls do not show it
     uint64_t segments, blocks;
 };
 
-/* A category and its estimate. */
 struct result_budget_row {
     enum result_category category;
     double estimate_bytes;             /* NAN: not estimated */

@@ -30,12 +30,10 @@ static inline bool run_is_known(int64_t value)
 typedef bool (*run_symbol_fn)(void *data, const char *module_path, const char *build_id, uint64_t offset,
                               const char **function, const char **file, int *line);
 
-/* A function at an address. */
 struct run_symbol_place {
     const char *function, *file; /* NULL unknown */
     int line;                    /* 0 unknown */
 };
-/* Further functions of a symbolizer. */
 struct run_symbol_more {
     /* All that was inlined at an address: innermost function first. Valid only until the next call; 0 unknown. */
     size_t (*inlined)(void *data, const char *module_path, const char *build_id, uint64_t offset,
@@ -289,7 +287,6 @@ struct run_allocator_fact {
     int64_t time_ns, value;
     uint64_t address;
 };
-/* A thread that made a recorded call. */
 struct run_thread {
     uint32_t process, number; /* number: the recorder's, by which calls and marks refer to it */
     int64_t tid;              /* the kernel's, RUN_UNKNOWN */
@@ -325,7 +322,6 @@ struct run_removed {
     int64_t bytes, ns; /* ns: how long allocations lived, or how long the calls blocked the host */
     int64_t first_ns;  /* when the first of them began; RUN_UNKNOWN */
 };
-/* The series of the allocations. */
 enum run_series_layer run_removed_layer(const struct run_removed *removed);
 /* The running totals of a series over time, coarsely, from the start of the process on. */
 struct run_level {

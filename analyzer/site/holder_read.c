@@ -472,7 +472,6 @@ static int latest_reads(struct site_search *s, const struct site_code *of, size_
     return most;
 }
 
-/* The same of an attribute in one file. */
 static int latest_reads_of_file(struct site_search *s, const char *file, const char *attribute)
 {
     const struct run_source_text *text = run_source_text(s->b->run, file);

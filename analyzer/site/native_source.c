@@ -52,7 +52,6 @@ struct name {
     bool here; /* the line that is searched is this line */
 };
 
-/* Is the only argument a text? */
 static bool is_text_only(const char *first)
 {
     const char *end = *first == '"' ? skip_text(first) : first;

@@ -366,7 +366,6 @@ bool site_is_read_beside(struct site_builder *b, const struct result_holder *hol
     return read;
 }
 
-/* Does the statement call the function without this argument? */
 static bool calls_without(const char *code, const char *function, const char *argument)
 {
     for (const char *p = strstr(code, function); p; p = strstr(p + 1, function))
