@@ -54,10 +54,13 @@ size_t text_line_length(const char *text, int columns);
 /* Removes the first parts of a cleaned function's name, so that it takes at most `columns`: "…AddmmBackward0::apply".
  */
 char *text_name(char *out, size_t size, const char *name, int columns, bool utf8);
-/* Removes the middle of cleaned text so that it takes at most `columns`. */
+/* Removes the middle of cleaned text, if possible between words, so that it takes at most `columns`. */
 char *text_elide(char *out, size_t size, const char *text, int columns, bool utf8);
-/* A cleaned command in at most `columns`: first interpreter and script lose their folders, then the last arguments are
- * left out; of a command whose script comes after them, the middle. */
+/* Jupyter's, VS Code's, Kaggle's, Colab's and Databricks' kernels, xeus-python and Spyder's console: their commands
+ * name only a connection file. */
+bool text_is_kernel(const char *command);
+/* A cleaned command in at most `columns`, "Jupyter kernel" for a kernel's: first interpreter and script lose their
+ * folders, then the last arguments are left out; of a command whose script comes after them, the middle. */
 char *text_command(char *out, size_t size, const char *command, int columns, bool utf8);
 /* Prints words, cleaned, from column `at` on; the lines after the first start at `hang`. A word that is wider than a
  * line stays whole, or takes several lines; then only of one that takes more than four the middle is left out. */

@@ -62,12 +62,10 @@ static void measure_complete(struct checking *c)
     const char *why =
         p->recording ? "the program is still running"
         : p->torn    ? "its last events are missing"
-        : !p->complete && !p->kernel
-            ? "the program was killed, crashed or called _exit: gpuspy does not know what it would have done next"
         : has_crashed(c, failure, sizeof failure)
-            ? arena_printf(c->arena, "the program crashed (%s): gpuspy does not know what it would have needed later",
-                           failure)
-            : NULL;
+            ? arena_printf(c->arena, "the program did not end normally (%s), so its later needs are unknown", failure)
+        : !p->complete && !p->kernel ? "the program was killed, crashed or called _exit, so its later needs are unknown"
+                                     : NULL;
     const char *also = p->damaged ? "invalid records in it were left out" : NULL;
     emit_measure(c, -1, why || also ? 1 : 0, why ? why : also);
 }

@@ -293,11 +293,10 @@ static void of_polling(struct advices *a)
         double again = r->duration_s > 0 ? (double)c->not_ready / r->duration_s : 0;
         if (again >= OFTEN) {
             add_advice(a, "sync", 0.02,
-                       arena_printf(
-                           a->b->arena,
-                           "%s returned not ready %s times per second (gpuspy only counts these calls, so the line is "
-                           "unknown): wait with cudaEventSynchronize on an event created with cudaEventBlockingSync",
-                           c->api, UNITS_COUNT(units_whole(again))));
+                       arena_printf(a->b->arena,
+                                    "%s returned not ready %s times per second (only counted, so the line is unknown): "
+                                    "wait with cudaEventSynchronize on an event created with cudaEventBlockingSync",
+                                    c->api, UNITS_COUNT(units_whole(again))));
         }
     }
 }

@@ -50,7 +50,7 @@ struct top_series {
     int64_t known;        /* live bytes according to the recorder, RUN_UNKNOWN */
     int64_t peak;         /* RUN_UNKNOWN */
     int64_t asleep;       /* bytes of live tensors that are asleep: `bytes` and `known` lack them */
-    bool slept;           /* some were asleep at an update */
+    bool slept;           /* some were asleep at an update, or between two */
     int64_t sampled_ns;   /* of a device: when it last reported its use; RUN_UNKNOWN */
     int64_t after_sample; /* change of bytes since */
     struct top_ring ring; /* change of bytes, allocations */
