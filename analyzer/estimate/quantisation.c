@@ -5,6 +5,7 @@
 #include "analyzer/estimate/quantisation.h"
 
 #include <string.h>
+#include "analyzer/base/text.h"
 
 static const struct estimate_quantisation quantisations[] = {
 #define QUANTISATION(word, bits, row_bits, scheme, source) {word, bits, row_bits, QUANTISATION_##scheme, source},
@@ -126,13 +127,6 @@ static const struct {
     {"q3_k_l", O, NOT_EIGHT, Q5_K},
 };
 
-static bool name_has_word(const char *name, const char *const *words)
-{
-    for (; *words; words++)
-        if (strstr(name, *words)) return true;
-    return false;
-}
-
 /* The kind of a tensor, from the names that presets, safetensors files and GGUF files use. */
 static enum kind quantised_kind_of(const struct model *m, const struct model_tensor *t)
 {
@@ -147,13 +141,13 @@ static enum kind quantised_kind_of(const struct model *m, const struct model_ten
     case TENSOR_EMBEDDING: return m->shape.tied ? OUTPUT : EMBEDDING;
     case TENSOR_HEAD: return OUTPUT;
     case TENSOR_ATTENTION:
-        return name_has_word(t->name, v)   ? V
-               : name_has_word(t->name, k) ? K
-               : name_has_word(t->name, q) ? Q
-               : name_has_word(t->name, o) ? O
-                                           : OTHER;
-    case TENSOR_EXPERT: return name_has_word(t->name, down) ? DOWN : EXPERT;
-    case TENSOR_MLP: return name_has_word(t->name, down) ? DOWN : OTHER;
+        return text_has_one_of(t->name, v)   ? V
+               : text_has_one_of(t->name, k) ? K
+               : text_has_one_of(t->name, q) ? Q
+               : text_has_one_of(t->name, o) ? O
+                                             : OTHER;
+    case TENSOR_EXPERT: return text_has_one_of(t->name, down) ? DOWN : EXPERT;
+    case TENSOR_MLP: return text_has_one_of(t->name, down) ? DOWN : OTHER;
     default: return OTHER;
     }
 }

@@ -16,6 +16,11 @@
 #include "schema/event.h"
 
 #define RUN_UNKNOWN INT64_MIN
+/* a - b; RUN_UNKNOWN if one of them is, or if it is negative. */
+static inline int64_t run_subtract(int64_t a, int64_t b)
+{
+    return a == RUN_UNKNOWN || b == RUN_UNKNOWN || a < b ? RUN_UNKNOWN : a - b;
+}
 #define RUN_NEVER INT64_MAX /* the free time of memory that is still live at the end */
 #define RUN_NONE UINT32_MAX /* no stack, no frame, no process */
 #define RUN_DEPTH_MAX 4096  /* deeper stacks are cut at the root */
@@ -577,6 +582,18 @@ _Static_assert(sizeof(struct run_lifetime) == 64, "a cache line");
 static inline int64_t run_requested(const struct run_lifetime *life)
 {
     return life->extra != GS_EXTRA_UNKNOWN && life->extra < life->bytes ? life->bytes - life->extra : RUN_UNKNOWN;
+}
+/* The same, or the bytes of its block. */
+static inline int64_t run_requested_or_block(const struct run_lifetime *life)
+{
+    const int64_t requested = run_requested(life);
+    return requested == RUN_UNKNOWN ? life->bytes : requested;
+}
+/* Device memory with an address of its own: neither pinned memory nor physical memory, which only has mappings. */
+static inline bool run_has_device_address(const struct run_lifetime *life)
+{
+    return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_HOST &&
+           life->space != GS_SPACE_SHARED && life->space != GS_SPACE_VMM;
 }
 
 /* Facts that another tool may not have recorded: RUN_FACT(symbol, word in meta, what the tool "does not record"). */
