@@ -102,15 +102,6 @@ static void choose_captures(struct oom_failures *o)
             if (o->groups[i].fatal == (bool)fatal) choose_capture(o, i);
 }
 
-static uint32_t find_series(const struct run *run, uint32_t process, int device, enum run_series_layer layer)
-{
-    for (size_t i = 0; i < run_series_count(run); i++) {
-        const struct run_series *s = run_series(run, (uint32_t)i);
-        if (s->process == process && s->device == device && s->layer == layer) return (uint32_t)i;
-    }
-    return RUN_NONE;
-}
-
 struct span { /* of the live blocks of a location: the first and the last allocation, the sizes of all but the last */
     int64_t first_ns, last_ns, newest_ns, newest, least, most;
     uint64_t sizes; /* different ones */
@@ -424,11 +415,13 @@ static void failures_on_oom(void *self, const struct run_oom *oom, size_t index)
     const struct run *run = o->b->run;
     if (o->group_of[index] == RUN_NONE) return;
     struct capture *c = &o->captures[o->group_of[index]];
-    uint32_t device = find_series(run, oom->process, oom->device, RUN_SERIES_DEVICE);
-    uint32_t tensor = find_series(run, oom->process, oom->device, RUN_SERIES_TENSOR);
+    uint32_t device = run_find_series(run, oom->process, oom->device, RUN_SERIES_DEVICE);
+    uint32_t tensor = run_find_series(run, oom->process, oom->device, RUN_SERIES_TENSOR);
     bool pinned = oom->layer == GS_LAYER_DEVICE && oom->space == GS_SPACE_PINNED;
     c->facts.layer = pinned ? RUN_SERIES_PINNED : tensor != RUN_NONE ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
-    c->series = pinned ? find_series(run, oom->process, -1, RUN_SERIES_PINNED) : tensor != RUN_NONE ? tensor : device;
+    c->series = pinned               ? run_find_series(run, oom->process, -1, RUN_SERIES_PINNED)
+                : tensor != RUN_NONE ? tensor
+                                     : device;
     c->facts.device_live = device != RUN_NONE ? run_series(run, device)->live_bytes : 0;
     c->by_owner = site_owned_now(o->b, device, &c->by_owner_n);
     c->reserved = oom->device >= 0 && oom->device < 128 ? o->reserved[oom->device] : RUN_UNKNOWN;

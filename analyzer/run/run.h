@@ -651,6 +651,8 @@ size_t run_location_count(const struct run *run);
 const struct run_location *run_location(const struct run *run, uint32_t location);
 size_t run_series_count(const struct run *run);
 const struct run_series *run_series(const struct run *run, uint32_t series);
+uint32_t run_find_series(const struct run *run, uint32_t process, int device,
+                         enum run_series_layer layer); /* RUN_NONE */
 /* Of a lifetime that an observer is just receiving: the call that frees it; RUN_NONE unless options.memory_map is set
  * or PyTorch reported its totals. */
 uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life);
