@@ -477,8 +477,8 @@ struct oom_failures *oom_start(struct site_builder *b, struct run_observer *obse
 
 static int64_t first_outside(const struct site_builder *b, uint32_t process, int device)
 {
-    EACH_IN (m, b->report->memory)
-        if (m->process == process && m->device == device) return m->outside_first_bytes;
+    const struct result_device_memory *m = result_memory_of(b->report, process, device);
+    if (m) return m->outside_first_bytes;
     RUN_EACH (d, run_devices, b->run)
         if (d->process == process && d->device == device && d->total_bytes != RUN_UNKNOWN &&
             d->free_bytes != RUN_UNKNOWN && d->free_bytes <= d->total_bytes)

@@ -595,6 +595,9 @@ const char *result_level_text(enum result_level level);
 const char *result_moment_key(int phase); /* "forward_end"; NULL for -1 */
 const char *result_moment_text(int phase);
 const struct run_device *result_device_of(const struct result_report *r, int device); /* NULL: unknown */
+const struct result_device_memory *result_memory_of(const struct result_report *r, uint32_t process, int device);
+const struct result_timeline *result_timeline_of(const struct result_report *r, uint32_t process, int device,
+                                                 enum run_series_layer layer);
 /* "Memory did not run out", or what else is known about that if no failure was fatal. After SIGKILL, which
  * suggests that host memory ran out, it names the GPU's. */
 const char *result_outcome_text(const struct result_report *r);
