@@ -214,9 +214,9 @@
     /* A sentence in which each `file.py:12` can be copied, and code between backticks looks like code. */
     page.sentence = function (text) {
         return page.whole(page.clean(text, 3000))
-            .split(/(`[^`]+`|[\w./<>-]+\.(?:py|cpp|cc|c|cu|h|rs):\d+)/)
+            .split(/(`[^`]+`|[\w./<>-]+\.(?:py|cpp|cc|c|cu|h|rs):\d+|In \[\d+\]:\d+)/)
             .map((part, i) => (i % 2 === 0 ? part
-                               : part[0] === "`" ? page.make("code", null, part.slice(1, -1)) : page.siteButton(part, part)));
+                               : part[0] === "`" ? page.make("code", null, page.breakable(part.slice(1, -1))) : page.siteButton(part, part)));
     };
     /* One of several: [[value, words, title?]…]; the state's `name` is set to the value. */
     page.choice = function (node, name, options, chosen = page.state[name]) {
