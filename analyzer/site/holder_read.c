@@ -372,10 +372,10 @@ static bool calls_base(const struct site_search *s)
 }
 
 static const char deque_advice[] =
-    "choose its maxlen so that as many items fit on the GPU, or put copies on the host into it (`.detach().cpu()`)";
+    "lower its maxlen until its items fit on the GPU, or put copies on the host into it (`.detach().cpu()`)";
 
 static const char bound_advice[] =
-    "choose its bound so that as many items fit on the GPU, or put copies on the host into it (`.detach().cpu()`)";
+    "lower its bound until its items fit on the GPU, or put copies on the host into it (`.detach().cpu()`)";
 
 /* if len(cache) < n: cache.append(x), or if len(cache) > n: cache.pop(0) */
 static bool is_bounded_by_size(struct site_search *s, size_t i, const char *name)
