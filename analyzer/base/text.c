@@ -112,7 +112,8 @@ static const char *text_tail(const char *text, int columns)
     }
     const char *word = p;
     while (word > text && *word && !is_between_words(word)) word++;
-    word += strspn(word, " ");
+    word += strspn(word, " :.>)");
+    word += word[0] == '_' && is_letter(word[1]);
     return terminal_columns(word) >= columns / 2 ? word : p;
 }
 
@@ -407,6 +408,8 @@ size_t text_word_length(const char *text)
     const size_t sign = strspn(text, "(+-~<");
     if (n == 3 && strncmp(text, "GPU ", 4) == 0 && strchr("0123456789", text[4]) && text[4])
         return 4 + text_blank(text + 4);
+    if (n == 2 && strncmp(text, "In [", 4) == 0 && text[4 + strspn(text + 4, "0123456789")] == ']')
+        return 3 + text_blank(text + 3);
     const bool number = n > sign && strspn(text + sign, "0123456789.,") == n - sign;
 
     while (number && text[n] == ' ') {

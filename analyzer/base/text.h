@@ -58,8 +58,8 @@ static inline char text_first_in_clause(const char *sentence)
     const bool abbreviation = sentence[1] >= 'A' && sentence[1] <= 'Z';
     return (char)(abbreviation ? sentence[0] : sentence[0] - 'A' + 'a');
 }
-/* Length of the first word; a number and its unit are one ("11.88 GiB", "(85 %)", "18 h 26 min"), so that no line ends
- * between them. */
+/* Length of the first word; a number and its unit are one ("11.88 GiB", "(85 %)", "18 h 26 min"), and a line of a cell
+ * ("In [2]:7"), so that no line ends between them. */
 size_t text_word_length(const char *text);
 /* Bytes of `text` that make a line of at most `columns`: whole words, or a part of a word that is too long. */
 size_t text_line_length(const char *text, int columns);

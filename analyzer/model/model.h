@@ -273,7 +273,7 @@ struct model {
 };
 
 #define MODEL_PARAMS_MAX 1000000000000000u /* 1e15 */
-#define MODEL_LAYERS_MAX 100000u           /* estimates loop over the layers */
+#define MODEL_LAYERS_MAX 10000u            /* estimates loop over the layers */
 
 /* All functions that make a model return false after one line on stderr ("COMMAND: what, where, what to do"), with
  * `*exit_code` 2 (usage) or 3 (a bad file). Call model_free() in all cases. */

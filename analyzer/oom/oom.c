@@ -11,6 +11,7 @@
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/allocator/allocator.h"
+#include "analyzer/site/source_context.h"
 #include "analyzer/site/owner.h"
 #include "analyzer/base/sort.h"
 
@@ -303,13 +304,24 @@ static void capture_passes(struct oom_failures *o, struct capture *c, const stru
     }
 }
 
+/* The innermost line of Python; of a copy of nested objects the call, which allocates by several lines in turn. */
+static uint32_t turning_line(const struct run *run, uint32_t stack)
+{
+    uint32_t line = run_stack_python(run, stack);
+    for (uint32_t at = line; at != RUN_NONE; at = run_stack_parent(run, at)) {
+        const struct run_frame *frame = run_stack_frame(run, at);
+        if (frame->kind == GS_FRAME_PYTHON && frame->function && strcmp(frame->function, "deepcopy") == 0) line = at;
+    }
+    return line;
+}
+
 /* How often the lines occur: only if it will be needed, after a failure. */
 static void failures_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct oom_failures *o = self;
     uint32_t *at = SITE_REACH(o->come_of, life->location, o->come_of_cap);
     if (!*at) {
-        uint32_t line = run_stack_python(o->b->run, life->stack);
+        uint32_t line = turning_line(o->b->run, life->stack);
         *at = (line != RUN_NONE ? line : (uint32_t)run_stack_count(o->b->run)) + 1;
     }
     struct come *c = SITE_REACH(o->come, *at - 1, o->come_cap);
@@ -345,7 +357,7 @@ static void find_inputs(struct oom_failures *o)
     for (size_t i = 0; i < run_location_count(o->b->run) && i < o->come_of_cap; i++) {
         struct come *line = o->come_of[i] ? &o->come[o->come_of[i] - 1] : NULL;
         if (line && line->times >= ENTERED && line->times < LAYERS && !line->enters)
-            line->enters = oom_enters_device(o->b, run_location(o->b->run, (uint32_t)i)->stack);
+            line->enters = site_enters_device(o->b, run_location(o->b->run, (uint32_t)i)->stack);
     }
 }
 

@@ -163,6 +163,8 @@ const char *oom_after_text(struct oom_words *w)
                : a->granted          ? "the program executed the failing line again"
                                      : what_followed(w, a);
     case RESULT_OUTCOME_ENDED:
+        if (a->raised && a->exit_status >= 0)
+            return TEXT(w, "its exception ended the program with status %d", a->exit_status);
         if (a->raised) return TEXT(w, "its exception ended the program; %s", end_text(w, a));
         return TEXT(w, "%s; %s", what_followed(w, a), end_text(w, a));
     case RESULT_OUTCOME_UNKNOWN:

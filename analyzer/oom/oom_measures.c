@@ -247,7 +247,7 @@ static void measure_expandable(struct oom_sight *s)
                 most   ? OOM_MEASURE_AT_MOST
                 : fits ? OOM_MEASURE_FITS
                        : OOM_MEASURE_FITS_NOT,
-                TEXT(s, s->set.text ? "add expandable_segments:True to %s%s" : "set %s=expandable_segments:True%s",
+                TEXT(s, s->set.text ? "add `expandable_segments:True` to %s%s" : "set `%s=expandable_segments:True`%s",
                      variable, s->set.expandable == RUN_UNSURE ? ", unless it is already set" : ""));
     if (s->v->cause == RESULT_CAUSE_FRAGMENTATION && fits) lead_measure(s, before);
 }

@@ -1,5 +1,6 @@
 #include "analyzer/page/card.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/each.h"
@@ -223,7 +224,8 @@ static void put_card_cause(struct card *c, const char *verdict)
 {
     char text[2048];
 
-    text_put(text, sizeof text, "Cause: %s", verdict);
+    text_put(text, sizeof text, "%s", verdict);
+    if (!memchr(text, '.', strcspn(text, " "))) text[0] = (char)toupper((unsigned char)text[0]); /* not of a file */
     char *evidence = strstr(text, ". Evidence: ");
     if (evidence) *evidence = 0;
     put_paragraph(c, ink, text, 3);

@@ -250,6 +250,15 @@ def test_a_signal_for_a_child_that_is_made_while_the_recording_ends(recording):
     assert (done.returncode, done.stdout) == (0, "did 100 1000\n")
 
 
+@pytest.mark.parametrize("name", ["/dev/null", "fifo"])
+def test_a_recording_that_is_not_a_regular_file(recording, name):
+    """The next free name would be a file in /dev."""
+    os.mkfifo(recording.folder / "fifo")
+    done = recording.run(PROGRAMS / "ends", "detached", GPUSPY_DB=name)
+    assert done.stderr == f"gpuspy: not recording: cannot write {name}: it is not a regular file\n"
+    assert not os.path.exists("/dev/null-2") and [path.name for path in recording.folder.iterdir()] == ["fifo"]
+
+
 @pytest.mark.parametrize("how,code", [("overflow", -signal.SIGSEGV), ("overflow, leave", 7)])
 def test_an_overflowing_stack(recording, how, code):
     """Possibly deep in the recorder's frames: calls that had returned are recorded, and the program ends as without

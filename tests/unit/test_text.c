@@ -154,9 +154,9 @@ static void the_middle_is_left_out_between_words(void **state)
         const char *shown;
     } rows[] = {
         {"(allocated before the recording)", 30, "(allocated…the recording)"},
-        {"enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 40, "enumerate(DataLoader…Iter.__next__"},
-        {"scaled_dot_product_attention", 20, "scaled…attention"},
-        {"UnquantizedLinearMethod", 20, "Unquantized…Method"},
+        {"enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 40, "enumerate(Data…DataLoaderIter.__next__"},
+        {"scaled_dot_product_attention", 20, "scaled_dot…attention"},
+        {"UnquantizedLinearMethod", 20, "Unquant…LinearMethod"},
         {"0123456789abcdefghij", 10, "012…efghij"}, /* one word */
         {"züricherstrasse", 8, "zü…rasse"},
         {"a b", 3, "a b"},
@@ -182,6 +182,8 @@ static void a_number_and_its_unit_are_one_word(void **state)
         {"18 h, 26 min", "18 h,"},
         {"2 min\nmore", "2 min"},
         {"GPU 0, at", "GPU 0,"},
+        {"In [12]:7 in encode", "In [12]:7"}, /* a line of a cell */
+        {"In [the] end", "In"},
         {"GPU memory", "GPU"},
         {"GPU ", "GPU"},
     };
