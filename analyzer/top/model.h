@@ -57,7 +57,6 @@ struct top_series {
     struct top_curve curve;
 };
 
-/* The memory of one stack in a series. */
 struct top_place {
     uint32_t series, stack; /* stack: of the run, RUN_NONE */
     int64_t bytes, before;  /* before: when top began */
