@@ -1,6 +1,5 @@
 #include "analyzer/whatif/parts.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/run/settings.h"
 #include "analyzer/site/holder_read.h"

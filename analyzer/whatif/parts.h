@@ -251,7 +251,6 @@ struct whatif_drawing {
     int64_t last;
 };
 void whatif_draw(struct whatif_drawing *d, int64_t ns, int64_t reserved);
-/* Extends it to the end, or to the failure. */
 void whatif_draw_end(const struct whatif_drawing *d, bool failed);
 
 /* When the wait of a block ends that was freed before the replay begins; 0: it had ended by then. */

@@ -439,7 +439,6 @@ static void play_on_alloc(struct play *p, const struct run_lifetime *life, const
         t->lane.other = arena_add_capped(t->lane.other, life->bytes);
 }
 
-/* `until`: as recorded. */
 static int64_t wait_end_of(const struct play *p, const struct track *t, const struct run_lifetime *life, int64_t until)
 {
     if (until == RUN_UNKNOWN || p->variant == AS_RECORDED || p->variant >= MIRRORED) return until;

@@ -58,15 +58,14 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "smaller than in the replay, which has the recorded sizes",
     "The program captures CUDA graphs, and graph_capture_record_stream_reuse differs from the recording. It determines "
     "when a capture reuses blocks that other streams used (record_stream); the replay reuses them as recorded",
-    "Another line frees tensors of this line in a later step, which may use them, as the next batch that is loaded in "
+    "Another line frees tensors of this line in a later step, which may use them, such as a batch that was loaded in "
     "advance. Then the program fails without them",
     "The size of the request that PyTorch refused (throw_on_cudamalloc_oom) is known only by PyTorch's message, which "
     "rounds it to two decimals",
     "Tensors that other lines make later in the step outlive it, too. If they are computed from tensors of this line, "
     "their graph keeps those, and less memory is freed",
-    "The program calls torch.cuda.empty_cache(), or captures CUDA graphs by capture_begin(). The recording does not "
-    "show "
-    "all calls that emptied a cache without unused segments, as it shows those of others; here they may free some",
+    "The program calls torch.cuda.empty_cache(), or captures CUDA graphs by capture_begin(). The recording lacks some "
+    "of these calls that found nothing to free; with this change they may free segments",
     "The recording begins in the middle of the run: the replay begins with what PyTorch had reserved by then, not with "
     "what "
     "it would have reserved with this change",
