@@ -570,6 +570,8 @@ def test_an_installed_gpuspy_finds_its_library(tmp_path, prefix, folder):
     (tmp_path / "tmp" / f"gpuspy-{os.geteuid()}").chmod(0o777)  # where others could change the link
     done = preload(tmp_path / "link", TMPDIR=str(tmp_path / "tmp"))
     assert prefix.name == "plain" or (done.returncode == 125 and "install gpuspy elsewhere" in one_line(done, 125))
+    elsewhere = preload(tmp_path / "link", TMPDIR=str(tmp_path / "of another machine"))
+    assert elsewhere.returncode == 0 and "of another" not in elsewhere.stdout, elsewhere.stderr
     shutil.rmtree(prefix / folder.split("/")[0])
     assert preload(prefix / "bin" / "gpuspy").returncode == 125
 
