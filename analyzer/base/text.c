@@ -58,6 +58,13 @@ bool text_is_same(const char *a, const char *b)
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
+bool text_has_one_of(const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (strstr(text, *words)) return true;
+    return false;
+}
+
 bool text_is_listed(const char *text, const char *const *words, size_t n)
 {
     return ANY_OF(w, words, n, strcmp(text, *w) == 0);

@@ -1,6 +1,7 @@
 /* Shortens names of files and functions for display. All functions write cleaned text (terminal_clean). */
 #pragma once
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +24,17 @@ bool text_is_same(const char *a, const char *b);
 /* Is it equal to a word of an array? */
 bool text_is_listed(const char *text, const char *const *words, size_t n);
 #define TEXT_IS_ONE_OF(text, words) text_is_listed(text, words, sizeof(words) / sizeof *(words))
+/* Does it contain a word of an array that ends with NULL? */
+bool text_has_one_of(const char *text, const char *const *words);
+static inline bool text_is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+/* Of names in C and Python. */
+static inline bool text_is_name_character(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
 /* A path for display: relative to `cwd` (of the run; NULL unknown) if it is below it; without the folders that all
  * Python libraries share ("…/site-packages/torch/nn/x.py" → "torch/nn/x.py"); and at most `columns` wide, with an
  * ellipsis for the folders in the middle. */

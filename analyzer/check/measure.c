@@ -221,7 +221,6 @@ static void measure_on_live(void *self, size_t moment, const struct run_lifetime
     if (s->device == l->device && s->layer == l->layer) add_stack(&l->stacks, life->stack, life->bytes);
 }
 
-/* Combines stacks by site. */
 static void merge_sites(struct checking *c, struct check_result *r, const struct stacks *s, double divisor,
                         const char *things)
 {
@@ -303,7 +302,6 @@ static const char *too_short(struct checking *c)
     return NULL;
 }
 
-/* By device. */
 static void measure_grown(struct checking *c, bool per_step)
 {
     enum { DEVICES = 64 };
@@ -680,7 +678,6 @@ static void explain_budget(struct checking *c, struct check_result *r)
 const struct check_gate check_gates[GATES_N] = {
 #include "analyzer/check/gates.def"
 };
-#undef GATE
 
 const char *check_gate_name(enum check_gate_id id)
 {

@@ -173,7 +173,6 @@ static int64_t category_bytes_of_activations(const struct oom_sight *s)
     return s->of[RESULT_CATEGORY_ACTIVATIONS].bytes;
 }
 
-/* A setting with which the replay serves the request. */
 static void add_replayed_measure(struct oom_sight *s, enum oom_replay_setting setting, const struct whatif_request *r)
 {
     const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";

@@ -3,7 +3,6 @@
  * begins, so the call paths show it. The statement that requests has allocated before, although no loop is around it,
  * no library calls it, and it makes the same call only once; or the function that the cell's statement calls is defined
  * in another cell than the one of that name that allocated. Models are oom_trials.c's. */
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/sort.h"
 #include "analyzer/base/text.h"

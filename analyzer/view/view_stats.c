@@ -35,7 +35,6 @@ static int64_t most_live(const struct run *run, int layer)
     return most;
 }
 
-/* A row of totals: a figure for each layer. */
 static void total_row(const struct view_stats *x, struct text_table *t, const char *name,
                       void (*figure)(char *, const struct view_stats *, const struct profile_statistics_layer *, int))
 {

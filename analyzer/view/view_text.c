@@ -22,7 +22,6 @@ static const struct section {
 #define EVERYTHING 0
 #define SECTION(name, word, function, json, questions, brief) [VIEW_##name] = {word, function, json, questions, brief},
 #include "analyzer/view/sections.def"
-#undef SECTION
 #undef EVERYTHING
 #undef ASK
 };
@@ -32,7 +31,6 @@ static const struct section {
 const char view_section_words[] =
 #define SECTION(name, word, function, json, questions, brief) word "|"
 #include "analyzer/view/sections.def"
-#undef SECTION
     ;
 
 bool view_section_key(uint64_t only, const char *key)

@@ -34,7 +34,6 @@ static char *spare_text(const struct whatif_outcome *o, char *out, size_t size)
 
 #define LATER "The recording ends there: what the program would need later is unknown"
 
-/* The result of the only what-if. */
 static void result_text(const struct view_whatif *w, char *out, size_t size)
 {
     const struct whatif_scenario *s = w->scenarios;
