@@ -622,7 +622,7 @@ def test_run_completes_what_was_killed(tmp_path):
     with sqlite3.connect(tmp_path / "run.db") as db:
         assert db.execute("SELECT complete FROM process").fetchone() == (0,)
     text = gpuspy("report", "--full", "run.db", cwd=tmp_path).stdout
-    assert text.startswith("! the program did not end normally (killed by SIGKILL), at ")
+    assert text.startswith("! the recording is complete up to the program's last call, at ")
     assert "\nKilled by SIGKILL; GPU memory did not run out; peak " in text
     assert "\n  The kernel sends SIGKILL if host memory" in text
     assert "; the kernel sends SIGKILL if host memory runs out (see dmesg)\n" in done.stderr
