@@ -169,7 +169,7 @@ static struct freed *list_freed(struct site_builder *b, const struct oom_live *l
     size_t found = 0;
     EACH (o, live, n) {
         const uint32_t stack = run_location(b->run, o->location)->stack;
-        if (o->count <= 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) && oom_enters_device(b, stack))
+        if (o->count <= 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) && site_enters_device(b, stack))
             list[found++] = (struct freed){o->bytes / (int64_t)o->count, o->last_ns, o->times};
     }
     SORT(list, found, order_freed_by_size);

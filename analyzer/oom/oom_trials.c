@@ -353,10 +353,10 @@ void oom_explain_trials(struct oom_words *w)
         : keeper                 ? keeper->advice
         : e->trials == 1 ? "before the cell runs again, del what holds its model and optimizer, then import gc; "
                            "gc.collect()"
-        : e->served      ? "keep only the models in use on the GPU: del the oldest one of a cache, or move it "
-                           "to the host (`.cpu()`) until it is needed again"
-                         : "release the earlier models before the next trial: del model and optimizer, "
-                           "keep numbers or `model.cpu().state_dict()` as the result";
+        : e->served ? "keep only the models in use on the GPU: del the others, or move them to the host (`.cpu()`) "
+                      "until they are needed"
+                    : "release the earlier models before the next trial: del model and optimizer, "
+                      "keep numbers or `model.cpu().state_dict()` as the result";
     w->v->verdict = trials_verdict_of(w, e);
     if (e->served && !e->ensemble) w->v->refuted_by = "if each pass needs all of these models";
     struct result_measure m = {.text = TEXT(w, "%s: %s (%s)", site_short_text(w->b, &w->v->growing), advice, kept),

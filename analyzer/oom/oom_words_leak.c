@@ -322,10 +322,9 @@ static void explain_holder(struct oom_words *w, const struct oom_holder *holder)
 static void explain_collector(struct oom_words *w)
 {
     if (w->b->report->processes[w->v->process].collector_off) {
-        measure_drop(
-            w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-            "call `gc.collect()` after each step: Python's garbage collector was off at the failure (recorded), "
-            "and objects in reference cycles are then never freed; `gc.enable()` by itself may collect too late");
+        measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+                     "call `gc.collect()` after each step: Python's garbage collector was off (recorded), so reference "
+                     "cycles were never freed; `gc.enable()` by itself may collect too late");
     }
 }
 
@@ -579,8 +578,8 @@ void oom_explain_pending(struct oom_words *w)
                  ? "call `(loss / N).backward()` after each forward pass: it adds up the same gradients and frees the "
                    "pass's activations"
                  : "if the loss is a sum over the passes, call backward() after each; if it compares their results "
-                   "(contrastive), compute these without a graph, then repeat each pass and call "
-                   "`result.backward(gradient)` with the loss's gradient of its result"));
+                   "(contrastive), compute them without a graph, then repeat each pass with "
+                   "`result.backward(gradient)`"));
     const uint32_t pass = site_pass_caller(w->b->run, f->growing_stack);
     if (f->graph_freed || (pass != RUN_NONE && site_function_has(w->b, pass, ".backward(")))
         return; /* a backward pass followed earlier passes of these lines, or will follow */

@@ -4,7 +4,12 @@ import sys
 
 from gpuspy.reader import GpuspyError, program
 
-try:
-    os.execv(program(), ["gpuspy", *sys.argv[1:]])
-except GpuspyError as error:
-    sys.exit(f"gpuspy: {error}")
+
+def main() -> None:
+    try:
+        os.execv(program(), ["gpuspy", *sys.argv[1:]])
+    except GpuspyError as error:
+        sys.exit(f"gpuspy: {error}")
+
+
+main()

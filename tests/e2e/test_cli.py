@@ -499,7 +499,7 @@ def test_ignored_signals_stay_ignored(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not os.path.isdir("/proc"), reason="needs /proc")
-@pytest.mark.parametrize("output", ["/nonexistent/run.db", "/proc/run.db", "/dev/null/run.db", "folder"])
+@pytest.mark.parametrize("output", ["/nonexistent/run.db", "/proc/run.db", "/dev/null/run.db", "/dev/null", "folder"])
 def test_the_job_continues_if_nothing_can_be_recorded(tmp_path, output):
     (tmp_path / "folder").mkdir()
     done = gpuspy("run", "-o", output, "--", "sh", "-c", "echo result; exit 7", cwd=tmp_path)

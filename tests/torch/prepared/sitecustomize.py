@@ -1,6 +1,7 @@
 """Imports PyTorch once and runs many scripts, each in a process forked from this one: the import takes longer than most
 of them. `python FOLDER`, with this folder, its PYTHONPATH and a socket, reads one request per line from the socket. The
 child leaves this module, and Python runs the requested script as it runs any other."""
+import atexit
 import gc
 import importlib.abc
 import importlib.util
@@ -8,6 +9,7 @@ import json
 import os
 import socket
 import sys
+import weakref
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -65,13 +67,34 @@ def skip_initial_values():
         setattr(init, name, scope[name])
 
 
+class Kept:
+    """In place of a module in sys.modules: imports find the module's names, and Python does not clear them at its end."""
+
+
+def keep_modules(kept):
+    """Python ends by clearing every module. In a fork it would copy most of PyTorch's pages for that, which takes longer than
+    most scripts. What was imported before the fork stays as it is; the script's own modules and objects are cleared."""
+    import ctypes
+    modules = {name: module for name, module in sys.modules.items()
+               if isinstance(module, type(sys)) and name not in ("__main__", "builtins", "sys")}
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))
+    for name, module in modules.items():
+        kept[name] = Kept()
+        kept[name].__dict__ = module.__dict__
+    for finalizer in list(weakref.finalize._registry):  # of torch.library: they unregister operators
+        finalizer.atexit = False
+
+
 def serve(descriptor):
     import ctypes
+    kept = {}
+    atexit.register(sys.modules.update, kept)  # the first one, which runs last
 
     import torch._dynamo  # an optimizer's first step imports it
     ctypes.CDLL(os.environ.pop("PREPARED_LEAVE")).leave_early()
     if "SIMCUDA_UNKNOWN" in os.environ:
         skip_initial_values()
+    keep_modules(kept)
     gc.collect()
     gc.freeze()  # without it each child copies most pages when it ends
     channel = socket.socket(fileno=descriptor)
