@@ -36,8 +36,8 @@ static bool layers_have_a_list(const struct plan *p)
 
     return (m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_BERT || m->family == MODEL_T5 ||
             images) &&
-           m->layers && m->layers <= REPLAYED_LAYERS_MAX && (m->vocab || images) && !m->experts && !m->kv_rank && !m->linear_layers &&
-           !m->global_head_dim && !m->blocks_n && !m->layer_width && !m->v_dim && !m->head_gate &&
+           m->layers && m->layers <= REPLAYED_LAYERS_MAX && (m->vocab || images) && !m->experts && !m->kv_rank &&
+           !m->linear_layers && !m->global_head_dim && !m->blocks_n && !m->layer_width && !m->v_dim && !m->head_gate &&
            !m->gated_attention && !m->tower && !m->shared &&
            (p->checkpoint == PLAN_CHECKPOINT_NONE || p->checkpoint == PLAN_CHECKPOINT_FULL) && !p->by_module &&
            p->precision->cast != PRECISION_CAST_FP8 && !(p->fused_loss && p->weights) && !p->chunked_loss &&
