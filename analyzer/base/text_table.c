@@ -92,25 +92,22 @@ static void print_last_column(const struct text_table *t, const struct text_tabl
 
 /* The cells before the last: side by side, or on several lines if the terminal is too narrow, where an empty cell takes
  * none. `ends`: nothing follows on the line. */
-static void print_cells(const struct text_table *t, const char *const *cell, const struct text_table_row *row,
-                        const int *width, const struct terminal *term, int indent, bool ends, FILE *out)
+static void print_cells(const struct text_table *t, const char *const *cell, const char *colour, const int *width,
+                        const struct terminal *term, int indent, bool ends, FILE *out)
 {
-    const char *plain = terminal_style(term, TERMINAL_PLAIN);
     int n = count_table_columns(t), at = indent, blanks = indent; /* not printed yet: no line ends with them */
 
     for (int c = 0; c < n - 1; c++) {
         const int pad = width[c] - terminal_columns(cell[c]);
-        const bool wraps = at > indent && at + width[c] > term->width;
-        const char *style = row && c == t->coloured && *row->colour ? row->colour
-                            : row && row->style != TERMINAL_PLAIN   ? terminal_style(term, row->style)
-                                                                    : "";
+        const bool wraps = at > indent && at + width[c] > term->width, coloured = *colour && c == t->coloured;
         if (wraps && !*cell[c]) continue;
         if (wraps) {
             fputc('\n', out);
             at = blanks = indent + GAP;
         }
         if (*cell[c]) {
-            fprintf(out, "%*s%s%s%s", blanks + (t->left[c] ? 0 : pad), "", style, cell[c], *style ? plain : "");
+            fprintf(out, "%*s%s%s%s", blanks + (t->left[c] ? 0 : pad), "", coloured ? colour : "", cell[c],
+                    coloured ? terminal_style(term, TERMINAL_PLAIN) : "");
             blanks = t->left[c] ? pad : 0;
         } else
             blanks += pad;
@@ -129,20 +126,8 @@ static void print_table_head(const struct text_table *t, const struct terminal *
     for (int c = 0; c < n; c++) any = any || *t->head[c];
     if (!any) return;
     fputs(terminal_style(term, TERMINAL_DIM), out);
-    print_cells(t, t->head, NULL, width, term, indent, below || !*t->head[n - 1], out);
+    print_cells(t, t->head, "", width, term, indent, below || !*t->head[n - 1], out);
     fprintf(out, "%s%s\n", below ? "" : t->head[n - 1], terminal_style(term, TERMINAL_PLAIN));
-}
-
-/* Dashes as wide as the figures. */
-static void print_rule(const struct text_table *t, const int *width, int indent, FILE *out)
-{
-    int n = count_table_columns(t);
-
-    for (int c = 0; c < n - 1 && !t->left[c]; c++) {
-        fprintf(out, "%*s", c ? GAP : indent, "");
-        for (int i = 0; i < width[c]; i++) fputc('-', out);
-    }
-    fputc('\n', out);
 }
 
 static void free_text_row(struct text_table_row *row)
@@ -222,11 +207,10 @@ void text_table_print(struct text_table *t, const struct terminal *term, int ind
         int spare = left > 0 && is_only_last_cell(row, n) ? left : 0;
         const int lacks = below || spare || n == 1 ? 0 : lacking_columns(t, row, room);
         for (int c = 0; c < n; c++) cells[c] = table_cell_of(row, c);
-        if (row->rule) print_rule(t, width, indent, out);
         if (spare)
             fprintf(out, "%*s", start - spare, "");
         else
-            print_cells(t, cells, row, width, term, indent, below || empty || lacks > 0, out);
+            print_cells(t, cells, row->colour, width, term, indent, below || empty || lacks > 0, out);
         if (lacks > 0) spare = start - indent - GAP; /* a long name, below its figures */
         if ((below || lacks > 0) && !empty) fprintf(out, "\n%*s", start - spare, "");
         print_last_column(t, row, n, room + spare, start - spare, out);

@@ -10,8 +10,6 @@ struct text_table_row {
     char *cell[TEXT_TABLE_COLUMNS];
     const void *item;               /* from which `last` makes the last cell; NULL: the cell's text is given */
     char colour[TERMINAL_SEQUENCE]; /* of the cell in the table's column `coloured`; "" none */
-    enum terminal_style style;      /* of the other cells but the last */
-    bool rule;                      /* a line above its figures */
     char *below;                    /* lines under the row, each ends with a newline; NULL none */
 };
 

@@ -54,11 +54,12 @@ static bool is_library(const char *path)
     return readable;
 }
 
-/* A folder in TMPDIR or /tmp that only this user can change. */
+/* A folder that only this user can change: in TMPDIR, or in /tmp if there is no TMPDIR that can be written. */
 static bool make_link_folder(char *out, size_t size)
 {
     const char *given = getenv("TMPDIR");
-    const char *base = given && *given == '/' && !strpbrk(given, LAUNCH_SEPARATORS) ? given : "/tmp";
+    const bool usable = given && *given == '/' && !strpbrk(given, LAUNCH_SEPARATORS) && access(given, W_OK | X_OK) == 0;
+    const char *base = usable ? given : "/tmp";
     struct stat status;
     int n = snprintf(out, size, "%s/gpuspy-%u", base, (unsigned)geteuid());
 

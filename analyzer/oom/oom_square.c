@@ -200,6 +200,9 @@ const char *oom_shape_advice(struct oom_words *w, uint32_t stack, int64_t bytes)
                     "`vmap()` at %s makes a result for each sample: pass fewer samples at once, and reduce their "
                     "results (sum, clip) before the next ones",
                     oom_place_text(w, stack));
+    if (line_has(w, stack, "eye("))
+        return "a matrix with a row and a column for each node or sample is mostly zeros: keep only what is "
+               "not zero (`torch.sparse_coo_tensor`, an edge list)";
     if ((line_has(w, stack, "triu(") || line_has(w, stack, "tril(")) && filled) return triangle_advice(w, stack);
     return broadcast_advice(w, stack, bytes);
 }

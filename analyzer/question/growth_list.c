@@ -27,7 +27,7 @@ static bool in_backward(const struct run *run, uint32_t stack)
     return run_stack_is_in(run, stack, "torch/autograd/__init__.py", "backward");
 }
 
-static bool is_input(struct site_builder *b, uint32_t stack)
+static bool is_growth_of_input(struct site_builder *b, uint32_t stack)
 {
     return !in_module(b->run, stack) && site_enters_device(b, stack);
 }
@@ -38,7 +38,7 @@ static bool is_newer(struct site_builder *b, const struct question_grown *g, con
 {
     const bool backward = in_backward(b->run, g->stack), earlier = in_backward(b->run, than->stack);
     if (backward != earlier) return earlier;
-    const bool input = is_input(b, g->stack), other = is_input(b, than->stack);
+    const bool input = is_growth_of_input(b, g->stack), other = is_growth_of_input(b, than->stack);
     return input != other ? other : g->first_ns > than->first_ns;
 }
 

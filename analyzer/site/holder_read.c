@@ -363,7 +363,7 @@ static const char state_advice[] =
 static const char part_advice[] = "call the model there in `torch.no_grad()`: a tensor keeps the graph of each value "
                                   "that is assigned to a part of it";
 /* torch.zeros(steps, n).to(device), torch.zeros_like(x) */
-static bool is_new_tensor(const char *value)
+static bool is_filled_tensor(const char *value)
 {
     static const char *const makers[] = {"torch.zeros", "torch.ones", "torch.empty", "torch.full"};
     return ANY_OF(m, makers, COUNT_OF(makers), strncmp(value, *m, strlen(*m)) == 0);
@@ -605,7 +605,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     const bool keyed = strstr(code, ".setdefault(") ||
                        (site_assignment_of(s->scratch, code, &a) && !a.augmented && strchr(a.targets, '['));
     const bool cached = keyed && site_fills_if_missing(s->scratch, &s->code, s->from, i, name);
-    const bool part = keyed && site_is_given(s, name, is_new_tensor);
+    const bool part = keyed && site_is_given(s, name, is_filled_tensor);
     if (part && !s->graph) return; /* it copies the value */
     const bool queue = strstr(code, ".put(") || strstr(code, ".put_nowait(");
     const bool bounded = site_is_given(s, name, is_bounded_deque), limited = is_bounded_by_size(s, i, name);

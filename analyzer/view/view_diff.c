@@ -10,25 +10,53 @@
 #include "analyzer/base/sort.h"
 #include "analyzer/view/view_text_parts.h"
 
-enum { CELLS = 6, LINE = 1024, GAP = 2, WIDE = 100, LEAST_FUNCTION = 12, LEAST_NAME = 26 };
+enum { CELLS = 6, LINE = 1024, GAP = 2, WIDE = 100, NARROW = 30, LEAST_FUNCTION = 12 };
 
+/* A table with aligned numbers, whose last cell takes the rest of the line. */
 struct line {
     char cell[CELLS][LINE];
-    int last;                                 /* its last cell */
-    enum terminal_style style, change, named; /* of the figures, the first cell and the last one */
-    bool rule;                                /* a line above */
+    enum terminal_style style[CELLS];
+    bool rule; /* a line above */
 };
 struct grid {
-    struct text_table table;
+    const char *head[CELLS]; /* NULL ends the columns */
+    bool left[CELLS];
     struct line *lines;
     size_t n, cap;
 };
+
+static int count_grid_columns(const struct grid *g)
+{
+    int n = 0;
+    while (n < CELLS && g->head[n]) n++;
+    return n;
+}
 
 static struct line *add_grid_line(struct grid *g)
 {
     struct line *l = ARENA_PUSH(g->lines, g->n, g->cap);
     memset(l, 0, sizeof *l);
     return l;
+}
+
+static void print_cell(const struct view_diff *v, const char *text, int width, bool left, enum terminal_style style,
+                       bool more)
+{
+    char cut[LINE];
+    text_elide(cut, sizeof cut, text, width, v->term.utf8);
+    const int pad = width - terminal_columns(cut);
+    fprintf(v->out, "%*s%s%s%s%*s", left ? 0 : pad, "", terminal_style(&v->term, style), cut,
+            style == TERMINAL_PLAIN ? "" : terminal_style(&v->term, TERMINAL_PLAIN), more ? (left ? pad : 0) + GAP : 0,
+            "");
+}
+
+static void print_grid_head(const struct view_diff *v, const struct grid *g, const int *width, int n)
+{
+    bool last = *g->head[n - 1];
+    fprintf(v->out, "%*s", INDENT, "");
+    for (int c = 0; c < n - 1; c++) print_cell(v, g->head[c], width[c], g->left[c], TERMINAL_DIM, last || c < n - 2);
+    fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, TERMINAL_DIM), g->head[n - 1],
+            terminal_style(&v->term, TERMINAL_PLAIN));
 }
 
 static const char *diff_arrow(const struct view_diff *v)
@@ -70,39 +98,75 @@ static void fit_location(const struct view_diff *v, char *out, size_t size, cons
 
 static const char peaks_note[] = "  (in "; /* of a row that is not in the peaks of all ranks */
 
-static void write_last_cell(const void *self, const void *item, char *out, size_t size, int room)
+/* The columns of the call sites in "train.py:41 → folder/train_2.py:47 step", without folder and function. */
+static int least_text_columns(const char *text)
 {
-    const struct view_diff *v = self;
-    const struct line *l = item;
+    char location[LINE];
+    const char *gap = strstr(text, "  ");
+    text_put(location, sizeof location, "%.*s", gap ? (int)(gap - text) : LINE - 1, text);
+    const char *slash = strrchr(location, '/'), *space = strrchr(location, ' ');
+    const int folder = slash && (!space || slash > space) ? (int)(slash - (space ? space : location)) : 0;
+    return terminal_columns(location) - folder;
+}
+
+/* Does the last cell not fit beside the figures, so that it gets its own line? */
+static bool has_own_line(const struct view_diff *v, const char *text, int room)
+{
+    const int least = v->diff->wish.by == DIFF_LINE || v->diff->wish.by == DIFF_FILE ? least_text_columns(text) : 0;
+    return *text && terminal_columns(text) > room && (room < NARROW || least > room);
+}
+
+static void print_last_cell(const struct view_diff *v, const struct line *l, int n, int room)
+{
     char cut[LINE], text[LINE];
-    text_put(text, LINE, "%s", l->cell[l->last]);
+    text_put(text, LINE, "%s", l->cell[n - 1]);
+    if (has_own_line(v, text, room)) {
+        fprintf(v->out, "\n%*s", 2 * INDENT, "");
+        room = v->term.width - 2 * INDENT;
+    }
     char *note = strstr(text, peaks_note);
     if (note && terminal_columns(text) > room) *note = 0;
     if (v->diff->wish.by == DIFF_LINE && terminal_columns(text) > room)
         fit_location(v, cut, sizeof cut, text, room);
     else
         text_elide(cut, sizeof cut, text, room, v->term.utf8);
-    text_put(out, size, "%s%s%s", terminal_style(&v->term, l->named), cut,
-             l->named == TERMINAL_PLAIN ? "" : terminal_style(&v->term, TERMINAL_PLAIN));
+    fprintf(v->out, "%s%s%s\n", terminal_style(&v->term, l->style[n - 1]), cut,
+            l->style[n - 1] == TERMINAL_PLAIN ? "" : terminal_style(&v->term, TERMINAL_PLAIN));
 }
+
+enum { LEAST_LAST = 10, LEAST_NAME = 26 }; /* columns of the last cell, of a name in the first */
 
 static void grid_print(const struct view_diff *v, struct grid *g)
 {
-    int last = 0;
-    while (g->table.head[last + 1]) last++;
-    g->table.last = write_last_cell;
-    g->table.self = v;
-    EACH (l, g->lines, g->n) {
-        const char *cells[CELLS];
-        for (int c = 0; c < CELLS; c++) cells[c] = l->cell[c];
-        l->last = last;
-        struct text_table_row *row = text_table_add(&g->table, cells, *l->cell[last] ? l : NULL);
-        row->rule = l->rule;
-        row->style = l->style;
-        if (l->change != TERMINAL_PLAIN)
-            text_put(row->colour, sizeof row->colour, "%s", terminal_style(&v->term, l->change));
+    int width[CELLS] = {0}, n = count_grid_columns(g), used = INDENT;
+    for (int c = 0; c < n - 1; c++) {
+        width[c] = terminal_columns(g->head[c]);
+        for (size_t i = 0; i < g->n; i++) {
+            int w = terminal_columns(g->lines[i].cell[c]);
+            width[c] = w > width[c] ? w : width[c];
+        }
+        used += width[c] + GAP;
     }
-    text_table_print(&g->table, &v->term, INDENT, v->out);
+    if (g->left[0] && used > v->term.width - LEAST_LAST) { /* names of ranges can be long */
+        const int over = used - v->term.width + LEAST_LAST, most = width[0] > LEAST_NAME ? width[0] - LEAST_NAME : 0;
+        width[0] -= over < most ? over : most;
+        used -= over < most ? over : most;
+    }
+    const int room = v->term.width - used;
+    print_grid_head(v, g, width, n);
+    EACH (l, g->lines, g->n) {
+        for (int c = 0; l->rule && c < n - 1 && !g->left[c]; c++) {
+            static const char dashes[] = "----------------------------------------";
+            fprintf(v->out, "%*s%.*s", c ? GAP : INDENT, "", width[c] < 40 ? width[c] : 40, dashes);
+        }
+        fprintf(v->out, "%s%*s", l->rule ? "\n" : "", INDENT, "");
+        const bool beside = *l->cell[n - 1] && !has_own_line(v, l->cell[n - 1], room);
+        int last = n - 2; /* no line ends with blanks */
+        while (!beside && last > 0 && !*l->cell[last]) last--;
+        for (int c = 0; c <= last; c++)
+            print_cell(v, l->cell[c], width[c], g->left[c], l->style[c], beside || c < last);
+        print_last_cell(v, l, n, room);
+    }
     free(g->lines);
     g->lines = NULL;
 }
@@ -242,7 +306,7 @@ static struct line *sum_line(const struct view_diff *v, struct grid *g, const st
     change_text(v, l->cell[0], LINE, change);
     diff_weight_text(v, l->cell[1], s->weight[0]);
     diff_weight_text(v, l->cell[2], s->weight[1]);
-    l->change = change > 0 ? TERMINAL_RED : change < 0 ? TERMINAL_GREEN : TERMINAL_DIM;
+    l->style[0] = change > 0 ? TERMINAL_RED : change < 0 ? TERMINAL_GREEN : TERMINAL_DIM;
     return l;
 }
 
@@ -264,7 +328,7 @@ static void rest_line(const struct view_diff *v, struct grid *g, const struct di
     struct line *l = sum_line(v, g, s);
     char *last = last_of(v, l, category);
     text_put(last, LINE, "%s %s", UNITS_COUNT(s->rows), s->rows == 1 ? one : many);
-    l->style = l->named = TERMINAL_DIM;
+    for (int c = 0; c < CELLS; c++) l->style[c] = c ? TERMINAL_DIM : l->style[c];
 }
 
 static bool any_category(const struct diff *d)
@@ -285,17 +349,17 @@ static void view_rows(const struct view_diff *v)
 {
     const struct diff *d = v->diff;
     bool category = any_category(d), with = is_diff_wide(v);
-    struct grid g = {.table.head = {"change", "before", "after"}};
+    struct grid g = {.head = {"change", "before", "after"}, .left = {false}};
     int at = 3;
     if (with)
-        g.table.head[at++] = v->diff->wish.what == PROFILE_WAITS    ? "waits"
-                             : v->diff->wish.what == PROFILE_COPIES ? "copies"
-                                                                    : "blocks";
+        g.head[at++] = v->diff->wish.what == PROFILE_WAITS    ? "waits"
+                       : v->diff->wish.what == PROFILE_COPIES ? "copies"
+                                                              : "blocks";
     if (with && category) {
-        g.table.left[at] = true;
-        g.table.head[at++] = "category";
+        g.left[at] = true;
+        g.head[at++] = "category";
     }
-    g.table.head[at] = "";
+    g.head[at] = "";
     EACH_IN (r, d->rows) {
         struct line *l = sum_line(v, &g, &r->sum);
         if (!r->present[0]) text_put(l->cell[1], LINE, "new");
@@ -313,7 +377,7 @@ static void view_rows(const struct view_diff *v)
     rest_line(v, &g, &d->same, category, "unchanged", "unchanged");
     struct line *l = sum_line(v, &g, &d->total);
     l->rule = true;
-    l->style = TERMINAL_BOLD;
+    l->style[1] = l->style[2] = TERMINAL_BOLD;
     text_put(last_of(v, l, category), LINE, "total");
     if (with) counts_text(v, &d->total, l->cell[3], LINE);
     fprintf(v->out, "\n%sBy %s%s\n", terminal_style(&v->term, TERMINAL_BOLD), diff_by_word(d->wish.by),
@@ -324,7 +388,7 @@ static void view_rows(const struct view_diff *v)
 static void view_categories(const struct view_diff *v)
 {
     const struct diff *d = v->diff;
-    struct grid g = {.table.head = {"change", "before", "after", ""}};
+    struct grid g = {.head = {"change", "before", "after", ""}};
     if (!any_category(d)) return;
     for (size_t i = 0; i < d->categories_n; i++) {
         text_put(sum_line(v, &g, &d->categories[i].sum)->cell[3], LINE, "%s",
@@ -364,7 +428,7 @@ static int by_width(const void *x, const void *y)
 static void view_units(const struct view_diff *v)
 {
     const struct diff *d = v->diff;
-    struct grid g = {.table.head = {"change", "before", "after", ""}};
+    struct grid g = {.head = {"change", "before", "after", ""}};
     if (d->units_n < 2) return;
     const struct diff_unit **list = arena_realloc(NULL, d->units_n, sizeof *list);
     for (size_t i = 0; i < d->units_n; i++) list[i] = &d->units[i];
@@ -425,7 +489,7 @@ static void figure_change(const struct diff_figure *f, struct line *l)
     if (!isfinite(change) || f->text[0] || f->text[1]) return;
     if (change == 0) {
         text_put(l->cell[3], LINE, "the same");
-        l->named = TERMINAL_DIM;
+        l->style[3] = TERMINAL_DIM;
         return;
     }
     diff_figure_text(f, fabs(change), NULL, text);
@@ -438,7 +502,7 @@ static void figure_change(const struct diff_figure *f, struct line *l)
 static void view_figures(const struct view_diff *v)
 {
     const struct diff *d = v->diff;
-    struct grid g = {.table = {.head = {"", "before", "after", "change"}, .left = {true}}};
+    struct grid g = {.head = {"", "before", "after", "change"}, .left = {true}};
     EACH_IN (f, d->figures) {
         struct line *l = add_grid_line(&g);
         text_put(l->cell[0], LINE, "%s", f->name);
@@ -454,18 +518,15 @@ static void view_figures(const struct view_diff *v)
 static void view_scopes(const struct view_diff *v)
 {
     const struct diff *d = v->diff;
-    struct grid g = {.table = {.head = {"", "before", "after", "change"}, .left = {true}}};
+    struct grid g = {.head = {"", "before", "after", "change"}, .left = {true}};
     const size_t shown = d->scopes_n < v->top ? d->scopes_n : v->top;
-    const int room = v->term.width - 40; /* beside the figures */
     EACH (s, d->scopes, shown) {
         const struct diff_figure f = {.key = "", .unit = "bytes", .value = {s->peak[0], s->peak[1]}};
         struct line *l = add_grid_line(&g);
         char name[128], domain[64];
         terminal_clean(name, sizeof name, s->name, v->term.utf8);
         terminal_clean(domain, sizeof domain, s->domain ? s->domain : "", v->term.utf8);
-        char whole[256];
-        text_put(whole, sizeof whole, "%s%s%s", domain, *domain ? ": " : "", name);
-        text_elide(l->cell[0], LINE, whole, room > LEAST_NAME ? room : LEAST_NAME, v->term.utf8);
+        text_put(l->cell[0], LINE, "%s%s%s", domain, *domain ? ": " : "", name);
         diff_figure_text(&f, f.value[0], s->count[0] ? NULL : "no range", l->cell[1]);
         diff_figure_text(&f, f.value[1], s->count[1] ? NULL : "no range", l->cell[2]);
         figure_change(&f, l);

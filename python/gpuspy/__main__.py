@@ -1,4 +1,4 @@
-"""python -m gpuspy: the program `gpuspy`, where PATH does not have it."""
+"""python -m gpuspy: the program `gpuspy`, if it is not on PATH."""
 import os
 import sys
 

@@ -5,7 +5,7 @@ import sys
 import torch
 
 INFER = "infer" in sys.argv
-STEPS = 12000
+STEPS = 6000
 each, hundredth, late, stopped, window = [], [], [], [], []
 model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 1)).cuda()
 adam = torch.optim.Adam(model.parameters())
@@ -34,5 +34,5 @@ for i in range(STEPS):
         stopped.append(torch.empty(300, device="cuda"))
     window.append(torch.empty(700, device="cuda"))
     del window[:-1000]
-    for _ in range(75 if INFER else 60):
+    for _ in range(125 if INFER else 100):
         torch.empty(100, device="cuda")

@@ -372,7 +372,7 @@ def test_a_thread_of_backward_that_frees_beside_the_program_makes_a_what_if_inex
         db.execute("UPDATE allocation_row SET free_stack_id = 4294967295 WHERE id = ?", (row,))
     db.close()
     own, other = (asked(file, "--limit", "1GiB")["whatif"][0] for file in (run.database, beside))
-    assert own["exact"] and not own["doubts"] and not other["exact"] and "after backward() has returned" in other["doubts"][0], (own, other)
+    assert own["exact"] and not own["doubts"] and not other["exact"] and "after it has returned" in other["doubts"][0], (own, other)
 
 
 @pytest.mark.parametrize("uses", [True, False])
