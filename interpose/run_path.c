@@ -184,11 +184,16 @@ bool gs_run_path_claim(struct gs_run_path *path, const struct gs_config *config,
                        size_t error_size)
 {
     char asked[PATH_MAX];
+    struct stat st;
     const struct claim c = {config, spool, command, start_mono_ns, start_real_ns};
     memset(path, 0, sizeof *path);
-    int failed = asked_path(asked, sizeof asked, config) ? claim_path(path, asked, &c) : ENAMETOOLONG;
+    const bool fits = asked_path(asked, sizeof asked, config);
+    /* a name beside /dev/null would be a file in /dev, which takes memory */
+    const bool special = fits && !gs_path_status(asked, &st) && !S_ISREG(st.st_mode);
+    const int failed = special ? ENOTSUP : fits ? claim_path(path, asked, &c) : ENAMETOOLONG;
     if (failed) {
-        snprintf(error, error_size, "cannot write %s: %s", gs_run_path_shown(asked, config), strerror(failed));
+        snprintf(error, error_size, "cannot write %s: %s", gs_run_path_shown(asked, config),
+                 special ? "it is not a regular file" : strerror(failed));
         return false;
     }
     if (strcmp(path->first, asked) != 0) memcpy(path->asked, asked, sizeof path->asked);

@@ -34,15 +34,26 @@ static struct {
     struct sigaction before;
 } deadly_state[DEADLY];
 static _Atomic int deadly_arrived;
+static _Atomic pid_t deadly_owner;
 
+/* A child that another thread makes without fork handlers (_Fork, a bare clone) has this handler, too: the signal ends
+ * it when this returns. */
 static void note_deadly(int number)
 {
-    atomic_store(&deadly_arrived, number);
+    const struct sigaction by_default = {.sa_handler = SIG_DFL};
+    const int saved = errno;
+    const pid_t self = getpid();
+    if (self == deadly_owner)
+        atomic_store(&deadly_arrived, number);
+    else if (!sigaction(number, &by_default, NULL))
+        gs_system_call(SYS_tgkill, self, gs_system_call(SYS_gettid), number);
+    errno = saved;
 }
 
 void gs_deadly_hold(void)
 {
     const struct sigaction note = {.sa_handler = note_deadly, .sa_flags = SA_RESTART | SA_ONSTACK};
+    deadly_owner = getpid();
     for (int i = 0; i < DEADLY; i++) {
         struct sigaction *before = &deadly_state[i].before;
         deadly_state[i].held =

@@ -413,18 +413,23 @@ static int remove_others(struct gs_store *s)
     const long long seconds = from / 1000000000 / COUNT_SECONDS * COUNT_SECONDS;
     char sql[1200];
     if (gs_store_sql(
-            s, "DELETE FROM mapping WHERE id<(SELECT max(id) FROM mapping) AND gs_ended(map_ns,unmap_ns);"
-               "DELETE FROM pending_free WHERE id<(SELECT max(id) FROM pending_free) AND "
-               "gs_ended(free_ns,done_ns);"
-               "DELETE FROM handle WHERE id<(SELECT max(id) FROM handle) AND kind<>1 AND "
-               "gs_ended(create_ns,destroy_ns);"
-               "DELETE FROM allocator_fact WHERE (kind=3 OR kind=1 AND value=0) AND gs_ended(time_ns,time_ns) AND "
-               "id NOT IN (SELECT max(id) FROM allocator_fact WHERE gs_ended(time_ns,time_ns) GROUP BY "
-               "device,kind,address);"
-               "DELETE FROM recovery_owner WHERE allocation_id NOT IN (SELECT id FROM allocation_row);"
-               "DELETE FROM recovery_object WHERE allocation_id NOT IN (SELECT id FROM allocation_row);"
-               "DELETE FROM mark_name WHERE id NOT IN (SELECT name FROM mark WHERE name IS NOT NULL UNION "
-               "SELECT domain FROM mark WHERE domain IS NOT NULL)"))
+            s,
+            "DELETE FROM mapping WHERE id<(SELECT max(id) FROM mapping) AND gs_ended(map_ns,unmap_ns);"
+            "DELETE FROM pending_free WHERE id<(SELECT max(id) FROM pending_free) AND "
+            "gs_ended(free_ns,done_ns);"
+            "DELETE FROM handle WHERE id<(SELECT max(id) FROM handle) AND kind<>1 AND "
+            "gs_ended(create_ns,destroy_ns);"
+            "DELETE FROM allocator_fact WHERE kind IN (1,3) AND gs_ended(time_ns,time_ns) AND "
+            "id NOT IN (SELECT max(id) FROM allocator_fact WHERE gs_ended(time_ns,time_ns) GROUP BY "
+            "device,kind,address);"
+            /* The end of a private pool separates its segments from those of a later pool at the same address. */
+            "DELETE FROM allocator_fact WHERE id IN (SELECT id FROM (SELECT id,kind,time_ns,lag(kind) OVER (PARTITION "
+            "BY device,value ORDER BY id) AS before FROM allocator_fact WHERE kind=2 OR kind=1 AND value>0) WHERE "
+            "kind=2 AND before IS NOT 1 AND gs_ended(time_ns,time_ns));"
+            "DELETE FROM recovery_owner WHERE allocation_id NOT IN (SELECT id FROM allocation_row);"
+            "DELETE FROM recovery_object WHERE allocation_id NOT IN (SELECT id FROM allocation_row);"
+            "DELETE FROM mark_name WHERE id NOT IN (SELECT name FROM mark WHERE name IS NOT NULL UNION "
+            "SELECT domain FROM mark WHERE domain IS NOT NULL)"))
         return -1;
     gs_id_free(&s->marks.name_ids); /* some were deleted: a name that occurs again gets a new number */
     snprintf(sql, sizeof sql,

@@ -27,8 +27,17 @@ TEXT = ["gpuspy records which line of a program allocated GPU memory, copied dat
         "GPU."]
 MAINTAINER = "The gpuspy authors <gpuspy@users.noreply.github.com>"
 
-# Before the package is removed: what Python compiled of its files, if root recorded a dry run.
+# Before the package is removed: what Python compiled of its files, if root recorded a dry run. rpm runs Lua itself: a
+# container without a shell can remove the package, and it needs nothing but glibc.
 REMOVE = "rm -rf /usr/lib/gpuspy/sim/python/__pycache__ /usr/lib/gpuspy/python/*/__pycache__"
+REMOVE_LUA = """\
+for _, folder in ipairs({"sim/python", "python/gpuspy", "python/pytest_gpuspy"}) do
+  local cache = "/usr/lib/gpuspy/" .. folder .. "/__pycache__"
+  for _, name in ipairs(posix.dir(cache) or {}) do
+    os.remove(cache .. "/" .. name)
+  end
+  posix.rmdir(cache)
+end"""
 
 
 def pack(text):
@@ -118,7 +127,7 @@ AutoReqProv: no
 Requires: glibc >= 2.28
 %description
 {text}
-%preun
+%preun -p <lua>
 {remove}
 %files
 %defattr(-,root,root,-)
@@ -138,7 +147,7 @@ def write_rpm(build, dist, version, arch, files, when):
     kept = {"gpuspy", "bash-completion", "fish", "zsh"}
     own = sorted(p for p in root.glob("usr/**/*") if p.is_dir() and kept & set(p.relative_to(root).parts))
     listed = [f"%dir /{p.relative_to(root)}" for p in own] + [f"/usr/{path}" for path in sorted(files)]
-    (top / "gpuspy.spec").write_text(SPEC.format(version=version, summary=SUMMARY, text="\n".join(TEXT), files="\n".join(listed), remove=REMOVE,
+    (top / "gpuspy.spec").write_text(SPEC.format(version=version, summary=SUMMARY, text="\n".join(TEXT), files="\n".join(listed), remove=REMOVE_LUA,
                                                  maintainer=MAINTAINER, date=time.strftime("%a %b %d %Y", time.gmtime(when))))
     # rpmbuild empties its build root first: the files come from a copy
     spec = (top / "gpuspy.spec").read_text().replace("%files", f"%install\ncp -a {root}/. %{{buildroot}}/\n%files", 1)

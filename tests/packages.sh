@@ -70,13 +70,15 @@ deb_removed() { # after root has recorded a dry run
 }
 rpm_unpacked() { mkdir "$scratch/rpm"; rpm2cpio "$rpm" | (cd "$scratch/rpm" && cpio -idm --quiet); records "$scratch/rpm/usr/bin/gpuspy"; }
 provides_nothing_else() { ! rpm -qp --provides "$rpm" | grep -v '^gpuspy'; }
-rpm_comes_and_goes() {
+rpm_comes_and_goes() { # in a root without a shell, after root has recorded a dry run
     rpm --root "$scratch/root" --initdb
-    rpm --root "$scratch/root" --nodeps --noscripts --ignorearch -i "$rpm"
+    rpm --root "$scratch/root" --nodeps --ignorearch -i "$rpm"
     test -x "$scratch/root/usr/bin/gpuspy"
-    rpm --root "$scratch/root" --noscripts -e gpuspy
+    "$python" -m compileall -q "$scratch/root/usr/lib/gpuspy"
+    rpm --root "$scratch/root" -e gpuspy
     ! find "$scratch/root/usr" -mindepth 3 ! -path '*/man/man1' | grep . # folders of the system remain
 }
+needs_glibc_only() { ! rpm -qp --requires "$rpm" | grep -v -e '^glibc' -e '^rpmlib('; }
 block() { # LANGUAGE: of docs/install.md, with the folders of this test
     sed -n "/^\`\`\`$1/,/^\`\`\`/p" docs/install.md | grep -v '^```' | sed "s#/apps/#$scratch/apps/#; s#/opt/#$scratch/apps/#g"
 }
@@ -108,6 +110,7 @@ if have man; then check "man page and completion" has_pages; else skip "man page
 if have rpmbuild; then
     check "the rpm is the same twice" same_bytes rpm "$rpm"
     check "the rpm provides no library" provides_nothing_else
+    check "the rpm needs glibc only" needs_glibc_only
     check "the rpm is installed and removed" rpm_comes_and_goes
     if have cpio; then check "the rpm records" rpm_unpacked; else skip "the rpm's files" "install cpio"; fi
 fi

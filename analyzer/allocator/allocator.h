@@ -22,14 +22,12 @@
 #define ALLOCATOR_ENUM_MOMENT(s, w) ALLOCATOR_MOMENT_##s,
 enum allocator_moment_kind { ALLOCATOR_MOMENTS(ALLOCATOR_ENUM_MOMENT) };
 
-/* clang-format off */
-#define ALLOCATOR_POOLS(X)                                                                                \
-    X(UNKNOWN, "unknown")                                                                          \
-    X(SMALL, "small")                 /* of blocks up to 1 MiB */                                  \
-    X(LARGE, "large")                                                                              \
-    X(PRIVATE_SMALL, "private small") /* of a CUDA graph: as long as the graph exists */     \
+#define ALLOCATOR_POOLS(X)                                                               \
+    X(UNKNOWN, "unknown")                                                                \
+    X(SMALL, "small") /* of blocks up to 1 MiB */                                        \
+    X(LARGE, "large")                                                                    \
+    X(PRIVATE_SMALL, "private small") /* of a CUDA graph: as long as the graph exists */ \
     X(PRIVATE_LARGE, "private large")
-/* clang-format on */
 #define ALLOCATOR_ENUM_POOL(s, w) ALLOCATOR_POOL_##s,
 enum allocator_pool_kind { ALLOCATOR_POOLS(ALLOCATOR_ENUM_POOL) ALLOCATOR_POOLS_N };
 

@@ -16,7 +16,6 @@
 enum command_group { COMMAND_GROUPS(COMMAND_GROUP) COMMAND_GROUPS_N };
 #undef COMMAND_GROUP
 
-/* The kind of operands, for completion. */
 enum command_operand_kind { OPERAND_NONE, OPERAND_FILE, OPERAND_PROGRAM, OPERAND_COMMAND, OPERAND_INSTALL };
 
 struct command_example {

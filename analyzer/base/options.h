@@ -79,7 +79,6 @@ enum { OPTIONS_HELP = -1, OPTIONS_BAD = -2 };
  * different values of one option are refused, except by commands that plan: there the later one counts. */
 int options_parse(const struct command *command, int argc, char **argv, void *settings);
 
-/* Is the value optional? */
 static inline bool options_is_optional(const struct option_row *row)
 {
     return row->kind == OPTION_COUNT_OR_ALONE || row->kind == OPTION_FILE_OR_ALONE;

@@ -21,7 +21,6 @@ bool output_keep(struct output *o, const char *who);
 void output_drop(struct output *o);
 /* False, after the line on stderr that these functions print if `path` cannot be written: `why` is the errno. */
 bool output_failed(const char *who, const char *path, int why);
-/* Does the folder exist that a file of this path would be in? */
 bool output_folder_exists(const char *path);
 /* Does a recording have a name? "-", which is stdout for other files, is not one: false after a line on stderr. NULL:
  * none was given. */

@@ -23,7 +23,6 @@ static bool is_command_found(const char *command)
     return program_find(word, path, sizeof path);
 }
 
-/* NULL: none. */
 static const char *choose_pager(void)
 {
     static const char *const variables[] = {"GPUSPY_PAGER", "PAGER"};

@@ -36,7 +36,6 @@ const char *terminal_style(const struct terminal *t, enum terminal_style style);
 #define TERMINAL_SEQUENCE 32
 const char *terminal_background(const struct terminal *t, int colour, char out[TERMINAL_SEQUENCE]);
 
-/* The same as the colour of text. */
 const char *terminal_foreground(const struct terminal *t, int colour, char out[TERMINAL_SEQUENCE]);
 /* `text` as a link to line `line` of an absolute path (OSC 8;
  * gist.github.com/egmontkob/eb114294efbcd5adb1944c9f3cb5feda), if the terminal shows links and the file exists; else

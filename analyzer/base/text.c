@@ -1,6 +1,7 @@
 #include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
@@ -57,6 +58,13 @@ bool text_is_same(const char *a, const char *b)
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
+bool text_has_one_of(const char *text, const char *const *words)
+{
+    for (; *words; words++)
+        if (strstr(text, *words)) return true;
+    return false;
+}
+
 bool text_is_listed(const char *text, const char *const *words, size_t n)
 {
     return ANY_OF(w, words, n, strcmp(text, *w) == 0);
@@ -80,7 +88,18 @@ char *text_path_here(char *out, size_t size, const char *path)
     return gs_shell_path(out, size, here ? here : path);
 }
 
-/* Bytes from the end of `text` that fit into `columns`, never part of a character. */
+static bool is_letter(char c)
+{
+    return isalnum((unsigned char)c) || (c & 0x80);
+}
+
+/* Between "a b", "a_b", "a.b", and in "aB". */
+static bool is_between_words(const char *p)
+{
+    return !is_letter(p[0]) || !is_letter(p[-1]) || (isupper((unsigned char)p[0]) && !isupper((unsigned char)p[-1]));
+}
+
+/* The end of `text` that fits into `columns`; it starts with a word if that takes at least half of them. */
 static const char *text_tail(const char *text, int columns)
 {
     const char *p = text + strlen(text);
@@ -91,7 +110,22 @@ static const char *text_tail(const char *text, int columns)
         if (terminal_columns(before) > columns) break;
         p = before;
     }
-    return p;
+    const char *word = p;
+    while (word > text && *word && !is_between_words(word)) word++;
+    word += strspn(word, " :.>)");
+    word += word[0] == '_' && is_letter(word[1]);
+    return terminal_columns(word) >= columns / 2 ? word : p;
+}
+
+/* The bytes of the beginning of `text` that fit into `columns`; it ends with a word if that leaves at least half. */
+static size_t head_length(const char *text, int columns)
+{
+    const size_t fits = terminal_fit(text, columns);
+    size_t n = fits;
+
+    while (n > 0 && !is_between_words(text + n)) n--;
+    while (n > 0 && text[n - 1] == ' ') n--;
+    return 2 * n >= fits ? n : fits;
 }
 
 char *text_elide(char *out, size_t size, const char *text, int columns, bool utf8)
@@ -103,8 +137,9 @@ char *text_elide(char *out, size_t size, const char *text, int columns, bool utf
         text_put(out, size, "%.*s", (int)terminal_fit(text, columns < 0 ? 0 : columns), text);
         return out;
     }
-    int head = room / 3; /* the end matters more: it has a path's file, or a function's own name */
-    text_put(out, size, "%.*s%s%s", (int)terminal_fit(text, head), text, mark, text_tail(text, room - head));
+    /* the end matters more: it has a path's file, or a function's own name */
+    const char *tail = text_tail(text, room - room / 3);
+    text_put(out, size, "%.*s%s%s", (int)head_length(text, room - terminal_columns(tail)), text, mark, tail);
     return out;
 }
 
@@ -148,8 +183,16 @@ static const char *word_name(const char *word, size_t length)
     return slash ? slash + 1 : word;
 }
 
+bool text_is_kernel(const char *command)
+{
+    static const char *const words[] = {"ipykernel_launcher", "colab_kernel_launcher", "-m ipykernel",
+                                        "/xpython ",          "xpython_launcher",      "-m spyder_kernels"};
+    return ANY_OF(w, words, COUNT_OF(words), strstr(command, *w));
+}
+
 char *text_command(char *out, size_t size, const char *command, int columns, bool utf8)
 {
+    if (text_is_kernel(command)) return text_elide(out, size, "Jupyter kernel", columns, utf8);
     char brief[TEXT_MAX];
     const char *mark = utf8 ? "…" : "...";
     const size_t program = strcspn(command, " "), gap = command[program] == ' ';
@@ -365,6 +408,8 @@ size_t text_word_length(const char *text)
     const size_t sign = strspn(text, "(+-~<");
     if (n == 3 && strncmp(text, "GPU ", 4) == 0 && strchr("0123456789", text[4]) && text[4])
         return 4 + text_blank(text + 4);
+    if (n == 2 && strncmp(text, "In [", 4) == 0 && text[4 + strspn(text + 4, "0123456789")] == ']')
+        return 3 + text_blank(text + 3);
     const bool number = n > sign && strspn(text + sign, "0123456789.,") == n - sign;
 
     while (number && text[n] == ' ') {

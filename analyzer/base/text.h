@@ -1,6 +1,7 @@
 /* Shortens names of files and functions for display. All functions write cleaned text (terminal_clean). */
 #pragma once
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +24,17 @@ bool text_is_same(const char *a, const char *b);
 /* Is it equal to a word of an array? */
 bool text_is_listed(const char *text, const char *const *words, size_t n);
 #define TEXT_IS_ONE_OF(text, words) text_is_listed(text, words, sizeof(words) / sizeof *(words))
+/* Does it contain a word of an array that ends with NULL? */
+bool text_has_one_of(const char *text, const char *const *words);
+static inline bool text_is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+/* Of names in C and Python. */
+static inline bool text_is_name_character(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
 /* A path for display: relative to `cwd` (of the run; NULL unknown) if it is below it; without the folders that all
  * Python libraries share ("…/site-packages/torch/nn/x.py" → "torch/nn/x.py"); and at most `columns` wide, with an
  * ellipsis for the folders in the middle. */
@@ -46,18 +58,21 @@ static inline char text_first_in_clause(const char *sentence)
     const bool abbreviation = sentence[1] >= 'A' && sentence[1] <= 'Z';
     return (char)(abbreviation ? sentence[0] : sentence[0] - 'A' + 'a');
 }
-/* Length of the first word; a number and its unit are one ("11.88 GiB", "(85 %)", "18 h 26 min"), so that no line ends
- * between them. */
+/* Length of the first word; a number and its unit are one ("11.88 GiB", "(85 %)", "18 h 26 min"), and a line of a cell
+ * ("In [2]:7"), so that no line ends between them. */
 size_t text_word_length(const char *text);
 /* Bytes of `text` that make a line of at most `columns`: whole words, or a part of a word that is too long. */
 size_t text_line_length(const char *text, int columns);
 /* Removes the first parts of a cleaned function's name, so that it takes at most `columns`: "…AddmmBackward0::apply".
  */
 char *text_name(char *out, size_t size, const char *name, int columns, bool utf8);
-/* Removes the middle of cleaned text so that it takes at most `columns`. */
+/* Removes the middle of cleaned text, if possible between words, so that it takes at most `columns`. */
 char *text_elide(char *out, size_t size, const char *text, int columns, bool utf8);
-/* A cleaned command in at most `columns`: first interpreter and script lose their folders, then the last arguments are
- * left out; of a command whose script comes after them, the middle. */
+/* Jupyter's, VS Code's, Kaggle's, Colab's and Databricks' kernels, xeus-python and Spyder's console: their commands
+ * name only a connection file. */
+bool text_is_kernel(const char *command);
+/* A cleaned command in at most `columns`, "Jupyter kernel" for a kernel's: first interpreter and script lose their
+ * folders, then the last arguments are left out; of a command whose script comes after them, the middle. */
 char *text_command(char *out, size_t size, const char *command, int columns, bool utf8);
 /* Prints words, cleaned, from column `at` on; the lines after the first start at `hang`. A word that is wider than a
  * line stays whole, or takes several lines; then only of one that takes more than four the middle is left out. */

@@ -43,7 +43,6 @@ static int table_column_width(const struct text_table *t, int column)
     return width;
 }
 
-/* Are the last cells texts that all fit? */
 static bool are_last_cells_short(const struct text_table *t, int n, int room)
 {
     return !ANY_OF(r, t->rows, t->n, r->item) && table_column_width(t, n - 1) <= room;

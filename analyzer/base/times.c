@@ -1,6 +1,5 @@
 #include "analyzer/base/times.h"
 
-#include <stdlib.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/sort.h"
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include "analyzer/base/text.h"
 
 char *units_format_bytes(char out[UNITS_TEXT], uint64_t bytes)
 {
@@ -155,11 +156,6 @@ static bool reject_number(char why[UNITS_WHY], const char *reason)
     return false;
 }
 
-static bool is_decimal_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 /* Digits with an optional point; '_' only between digits. More than 30 significant digits are rejected: no unit here
  * can use them, and the product must fit into 128 bits. */
 static bool read_digits(const char **text, struct decimal *d, char why[UNITS_WHY])
@@ -173,8 +169,8 @@ static bool read_digits(const char **text, struct decimal *d, char why[UNITS_WHY
             point = true;
             continue;
         }
-        if (*p == '_' && p > *text && is_decimal_digit(p[-1]) && is_decimal_digit(p[1])) continue;
-        if (!is_decimal_digit(*p)) break;
+        if (*p == '_' && p > *text && text_is_digit(p[-1]) && text_is_digit(p[1])) continue;
+        if (!text_is_digit(*p)) break;
         seen++;
         if (significant || *p != '0') significant++;
         if (significant > 30) return reject_number(why, "has too many digits");
@@ -200,8 +196,8 @@ static bool read_decimal(const char **text, struct decimal *d, char why[UNITS_WH
         bool negative = e[1] == '-';
         int exponent = 0;
         e += 1 + (e[1] == '-' || e[1] == '+');
-        if (!is_decimal_digit(*e)) return reject_number(why, "is not a number");
-        for (; is_decimal_digit(*e); e++) exponent = exponent > 9999 ? exponent : exponent * 10 + (*e - '0');
+        if (!text_is_digit(*e)) return reject_number(why, "is not a number");
+        for (; text_is_digit(*e); e++) exponent = exponent > 9999 ? exponent : exponent * 10 + (*e - '0');
         d->exponent += negative ? -exponent : exponent;
         p = e;
     }

@@ -12,7 +12,6 @@
 enum caching_version_rule {
 #define VERSION_RULE(name, major, minor, source) CACHING_##name,
 #include "analyzer/caching/versions.def"
-#undef VERSION_RULE
 };
 
 struct caching_rules {
@@ -35,7 +34,6 @@ struct caching_rules {
     bool device_guessed; /* device_bytes is a guess */
     uint32_t divisions[16]; /* roundup_power2_divisions by power of two from 1 MiB to 32 GiB; 0 or 1: off */
 };
-/* PyTorch's defaults. */
 extern const struct caching_rules caching_default_rules;
 /* Does the version of these rules follow `rule`? `since`, if not NULL: the first version that does, such as "2.1". */
 bool caching_rules_have(const struct caching_rules *rules, enum caching_version_rule rule, const char **since);

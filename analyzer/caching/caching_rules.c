@@ -20,7 +20,6 @@ bool caching_rules_have(const struct caching_rules *rules, enum caching_version_
     } list[] = {
 #define VERSION_RULE(name, major, minor, source) [CACHING_##name] = {major, minor, #major "." #minor},
 #include "analyzer/caching/versions.def"
-#undef VERSION_RULE
     };
     if (since) *since = list[rule].text;
     if (!rules->major) return true;

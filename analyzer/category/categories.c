@@ -485,7 +485,6 @@ static void close_place(struct work *w, struct place *p)
     }
 }
 
-/* At the places that were added. */
 static bool replay_places(struct work *w, uint32_t process, char *error, size_t error_size)
 {
     place_add(w, w->end_ns, NULL); /* to find the blocks that are freed after it */

@@ -64,7 +64,6 @@ static const struct frame_row frame_rows[] = {
 #undef SYMBOL
 #undef HINT
 #undef HINT_SYMBOL
-#undef RULE
 };
 
 static const struct rule {
@@ -79,7 +78,6 @@ static const struct rule {
 #define HINT_SYMBOL(h, s)
 #define RULE(c, d, h, f, e) {RESULT_CATEGORY_##c, d, h, f, e, "as earlier ones of its call path: " e, #d},
 #include "analyzer/category/category.def"
-#undef RULE
 };
 enum { FRAME_ROWS = sizeof frame_rows / sizeof *frame_rows, RULES = sizeof rules / sizeof *rules };
 
@@ -142,7 +140,6 @@ static bool frame_row_fits(const struct frame_row *row, const struct run_frame *
     return !row->function || (name && strcmp(name, row->function) == 0);
 }
 
-/* The facts that one frame shows. */
 static struct facts collect_category_facts(const struct run_frame *f)
 {
     struct facts facts = {NOTHING, NONE};

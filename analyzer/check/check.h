@@ -16,8 +16,6 @@
 #include "analyzer/base/options.h"
 #include "analyzer/report/report.h"
 
-/* ---------------------------------------------------------------- gates */
-
 enum check_gate_unit {
     UNIT_EVENTS, /* a count, none allowed; it has no option */
     UNIT_FLAG,   /* the same, with an option */
@@ -35,7 +33,6 @@ enum check_gate_id {
 #include "analyzer/check/gates.def"
     GATES_N
 };
-#undef GATE
 
 struct checking;
 struct check_result;
@@ -55,8 +52,6 @@ static inline bool check_gate_is_flag(const struct check_gate *g)
 /* "1.50 MiB per step" */
 #define GATE_VALUE 64
 char *check_gate_value(const struct check_gate *g, double value, char out[GATE_VALUE]);
-
-/* ---------------------------------------------------------------- limits */
 
 struct check_budget_limit {
     struct estimate estimate;
@@ -106,8 +101,6 @@ bool check_is_same_scope(const char *a, const char *b); /* NULL: the whole run *
 const char *check_limits_scope(const struct check_limits *l, enum check_gate_id gate, const char *const *paths,
                                size_t *at);
 void check_limits_free(struct check_limits *l);
-
-/* ---------------------------------------------------------------- the answer */
 
 struct check_line {   /* the origin of a figure */
     const char *file; /* as recorded, NULL unknown */
@@ -179,8 +172,6 @@ bool check_view_json(struct check *c, FILE *out);
 bool check_view_junit(struct check *c, FILE *out);
 void check_view_github(struct check *c, FILE *out);
 void check_view_summary(struct check *c, FILE *out); /* Markdown for GITHUB_STEP_SUMMARY */
-
-/* ---------------------------------------------------------------- for measure.c */
 
 /* scope.c: the NVTX ranges that have a limit, over all processes. */
 struct check_scope {

@@ -62,12 +62,10 @@ static void measure_complete(struct checking *c)
     const char *why =
         p->recording ? "the program is still running"
         : p->torn    ? "its last events are missing"
-        : !p->complete && !p->kernel
-            ? "the program was killed, crashed or called _exit: gpuspy does not know what it would have done next"
         : has_crashed(c, failure, sizeof failure)
-            ? arena_printf(c->arena, "the program crashed (%s): gpuspy does not know what it would have needed later",
-                           failure)
-            : NULL;
+            ? arena_printf(c->arena, "the program did not end normally (%s), so its later needs are unknown", failure)
+        : !p->complete && !p->kernel ? "the program was killed, crashed or called _exit, so its later needs are unknown"
+                                     : NULL;
     const char *also = p->damaged ? "invalid records in it were left out" : NULL;
     emit_measure(c, -1, why || also ? 1 : 0, why ? why : also);
 }
@@ -223,7 +221,6 @@ static void measure_on_live(void *self, size_t moment, const struct run_lifetime
     if (s->device == l->device && s->layer == l->layer) add_stack(&l->stacks, life->stack, life->bytes);
 }
 
-/* Combines stacks by site. */
 static void merge_sites(struct checking *c, struct check_result *r, const struct stacks *s, double divisor,
                         const char *things)
 {
@@ -305,7 +302,6 @@ static const char *too_short(struct checking *c)
     return NULL;
 }
 
-/* By device. */
 static void measure_grown(struct checking *c, bool per_step)
 {
     enum { DEVICES = 64 };
@@ -682,7 +678,6 @@ static void explain_budget(struct checking *c, struct check_result *r)
 const struct check_gate check_gates[GATES_N] = {
 #include "analyzer/check/gates.def"
 };
-#undef GATE
 
 const char *check_gate_name(enum check_gate_id id)
 {

@@ -23,7 +23,6 @@ static const char *process_text(struct check *c, const struct check_result *r)
                         : arena_printf(&c->arena, "process %u: %s", r->pid, r->path);
 }
 
-/* Adds b to a. */
 static void add_shared_result(struct check *c, struct check_result *a, const struct check_result *b)
 {
     if (!a->shared) {

@@ -34,9 +34,6 @@ static const struct format {
 #define EXPORT_RUN(word, function, suffix, summary) {word, suffix, summary, NULL, function, false, BINARY(suffix)},
 #define EXPORT_FOLDER(word, function, suffix, summary) {word, suffix, summary, NULL, function, true, false},
 #include "analyzer/export/exports.def"
-#undef EXPORT
-#undef EXPORT_RUN
-#undef EXPORT_FOLDER
 };
 
 #define EXPORT(word, function, suffix, summary) word "|"
@@ -45,9 +42,6 @@ static const struct format {
 static const char format_words[] =
 #include "analyzer/export/exports.def"
     ;
-#undef EXPORT
-#undef EXPORT_RUN
-#undef EXPORT_FOLDER
 
 enum { LAST_USUAL = 1000000 };
 

@@ -63,8 +63,8 @@ const struct command_text command_text_report = {
                          {"gpuspy report --params 1.3B run.db", "compare with what a model of that size needs"}),
     .synonyms =
         COMMAND_EXAMPLES({"format|output-format", "--json"}, {"v|verbose|all|a|detail|details|long", "--full"},
-                         {"o|output|page|web|browser", "--html"}, {"oom|cause", "--only oom"}, {"peak", "--only peak"},
-                         {"leaks|leak", "--only leaks"}, {"growth", "--only growth"},
+                         {"o|output", "--html=FILE"}, {"page|web|browser", "--html"}, {"oom|cause", "--only oom"},
+                         {"peak", "--only peak"}, {"leaks|leak", "--only leaks"}, {"growth", "--only growth"},
                          {"sync|syncs|waits", "--only sync"}, {"copies|transfers", "--only transfers"},
                          {"frag|fragmentation", "--only fragmentation"}, {"gpu", "--device"}, {"lines", "--top"}),
 };

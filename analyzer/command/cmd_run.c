@@ -134,7 +134,7 @@ static void make_run_folder(const char *db, const char *on_this_host)
 static bool can_record(const char *db)
 {
     char folder[PATH_MAX];
-    const char *slash = strrchr(db, '/');
+    const char *slash = strrchr(db, '/'), *special = NULL;
     struct stat st;
 
     snprintf(folder, sizeof folder, "%.*s", slash == db ? 1 : (int)(slash - db), db);
@@ -142,9 +142,12 @@ static bool can_record(const char *db)
         errno = ENOTDIR;
     else if (stat(db, &st) == 0 && S_ISDIR(st.st_mode))
         errno = EISDIR;
+    else if (stat(db, &st) == 0 && !S_ISREG(st.st_mode))
+        special = "it is not a regular file";
     else if (access(folder, W_OK | X_OK) == 0)
         return true;
-    return complain_with(false, "run: cannot record to '%s': %s; the program runs unrecorded", db, strerror(errno));
+    return complain_with(false, "run: cannot record to '%s': %s; the program runs unrecorded", db,
+                         special ? special : strerror(errno));
 }
 
 /* Settings with which a framework allocates each array from CUDA: JAX's "GPU memory allocation", TensorFlow's

@@ -50,18 +50,17 @@ const struct command_text command_text_top = {
         {"top", 'n', OPTION_NUMBER, offsetof(struct settings, top), "N", NULL, 1, 1000000,
          "with --json: the first N of each list; default 50"},
         OPTION_ROW(FLAG, "native", 0, native, NULL, "show C and C++ lines if native frames were recorded")),
-    .about =
-        "Shows a running program's GPU memory live. Per process and device: tensors, the allocator's cache, other "
-        "memory. Per line of code: what it holds, how much it grew in the last minute, how often it allocates, copies "
-        "and waits. Also: which NVTX ranges are open, and how high memory peaked in each, at least. A curve shows the "
-        "last five minutes; if memory grows steadily, top prints when the GPU will be full. NVML reports utilization "
-        "and temperature. Press ? for the keys.\n\nIt "
-        "also lists processes that use a GPU and are not recorded, as NVML reports them; the key a attaches to the "
-        "selected one, as gpuspy attach does.\n\ntop only reads the recording and does not slow down the program. The "
-        "last second may be missing; the first line shows the age of the data. top reads the newest rows of a long "
-        "recording first; until it has read all, it prints the share that it has read (--once and --json without "
-        "--interval wait up to 20 s for it).\n\nWithout an operand, gpuspy finds running recordings in /proc and lists "
-        "them if there are several. A recording that has ended is shown in its final state.",
+    .about = "Shows a running program's GPU memory live. Per process and device: tensors, the allocator's cache, other "
+             "memory. Per line of code: what it holds, how much it grew in the last minute, how often it allocates, "
+             "copies and waits. Also: which NVTX ranges are open, with a lower bound of the peak in each. A curve "
+             "shows the last five minutes; if memory grows steadily, top prints when the GPU will be full. NVML "
+             "reports utilization and temperature. Press ? for the keys.\n\nIt also lists processes that use a GPU and "
+             "are not recorded, as NVML reports them; the key a attaches to the selected one, as gpuspy attach "
+             "does.\n\ntop only reads the recording and does not slow down the program. The last second may be "
+             "missing; the first line shows the age of the data. top reads the newest rows of a long recording first; "
+             "until it has read all, it prints the share that it has read (--once and --json without --interval wait "
+             "up to 20 s for it).\n\nWithout an operand, gpuspy finds running recordings in /proc and lists them if "
+             "there are several. A recording that has ended is shown in its final state.",
     .examples =
         COMMAND_EXAMPLES({"gpuspy top", "watch the program that is being recorded"},
                          {"gpuspy top 4711", "watch process 4711, or what it started"},

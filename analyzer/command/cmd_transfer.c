@@ -151,7 +151,6 @@ static void print_transfer_head(const struct settings *s, const struct answer *a
     puts("\n");
 }
 
-/* Formats an interval such as "4.67-11.2 s". */
 static void format_interval(char *out, size_t size, double low, double high)
 {
     static const struct {

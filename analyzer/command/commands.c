@@ -7,11 +7,9 @@
                                               summary,        OPERAND_##operands, &command_text_##name, \
                                               command_##name, command_print_help, commands};
 #include "analyzer/command/commands.def"
-#undef COMMAND
 
 const struct command *const commands[] = {
 #define COMMAND(name, group, operands, synopsis, summary) &row_##name,
 #include "analyzer/command/commands.def"
-#undef COMMAND
     NULL,
 };

@@ -10,6 +10,5 @@
     int command_##name(const struct command *self, int argc, char **argv); \
     extern const struct command_text command_text_##name;
 #include "analyzer/command/commands.def"
-#undef COMMAND
 
 extern const struct command *const commands[]; /* ends with NULL */

@@ -203,7 +203,6 @@ int command_unknown(const char *name, const char *next)
     static const char words[] =
 #define COMMAND(name, group, operands, synopsis, summary) #name "|"
 #include "analyzer/command/commands.def"
-#undef COMMAND
         "--help|--version";
     /* `gpuspy hlep top` */
     const char *program = find_program_in(name, next && options_is_word(next, words) ? NULL : next);

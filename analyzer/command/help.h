@@ -10,7 +10,6 @@ int command_unknown(const char *name, const char *next);
 
 void command_help_overview(const struct command *const *all, FILE *stream); /* `gpuspy --help` */
 void command_print_help(const struct command *c, FILE *stream);             /* `gpuspy NAME --help` */
-/* "-o, --output=FILE" */
 void command_help_option_name(const struct option_row *row, char *out, size_t size);
 /* What the option does, and the words that it accepts. */
 void command_help_option_text(const struct option_row *row, char *out, size_t size);

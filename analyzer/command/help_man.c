@@ -128,7 +128,6 @@ static void put_environment(FILE *f)
     static const char *const rows[][2] = {
 #define ENVIRONMENT(name, meaning) {name, meaning},
 #include "analyzer/base/environment.def"
-#undef ENVIRONMENT
     };
 
     fputs(".SH ENVIRONMENT\n", f);

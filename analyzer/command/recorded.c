@@ -183,7 +183,8 @@ static void print_summary(const struct command_recorded *run, const struct resul
         complain("%s LOST: all figures below are incomplete", UNITS_PLURAL(r->lost_events, "event was", "events were"));
     print_failure(run, r);
     if (r->ooms_n && r->ooms[0].fatal)
-        view_text_failure(&(struct draw_text){.report = r, .term = terminal_of(stderr), .out = stderr, .brief = true});
+        view_text_failure(&(struct draw_text){
+            .report = r, .term = terminal_of(stderr), .out = stderr, .brief = true, .shorter = DRAW_NO_REASONS});
     else if (r->ooms_n)
         print_oom(&r->ooms[0]);
     print_peaks(r);

@@ -144,7 +144,7 @@ static const struct {
     {"end_tensor_bytes", "tensors at the end", "bytes", tensors_at_end, false, false, NULL, RUN_FACT_MEMORY, NULL},
     {"oom", "out of memory", "count", figure_failures, true, false, NULL, RUN_FACT_HISTORY, NULL},
     {"retries", "allocations retried", "count", figure_retries, false, false, NULL, RUN_FACT_SEGMENTS, NULL},
-    {"growth_bytes", "grew steadily", "bytes", figure_growth, false, false, NULL, RUN_FACT_HISTORY, NULL},
+    {"growth_bytes", "steady growth", "bytes", figure_growth, false, false, NULL, RUN_FACT_HISTORY, NULL},
     {"growth_bytes_per_step", "growth per step", "bytes", growth_per_step, false, false, NULL, RUN_FACT_MEMORY, NULL},
     {"steps", "steps", "count", figure_steps, false, false, NULL, RUN_FACT_HISTORY, NULL},
     {"step_s", "time per step", "s", step_s, false, true, NULL, RUN_FACT_TIMES, NULL},

@@ -1,6 +1,5 @@
 #include "analyzer/diff/diff_parts.h"
 
-#include <stdio.h>
 #include <string.h>
 #include "analyzer/base/text.h"
 

@@ -4,7 +4,6 @@
 #include "analyzer/base/sort.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static struct diff_scope *scope_at(struct diff_owner *o, size_t *cap, const struct result_scope *s)

@@ -127,7 +127,6 @@ void doctor_folder(struct doctor *d)
 static const char *const known[] = {
 #define ENVIRONMENT(name, meaning) name,
 #include "analyzer/base/environment.def"
-#undef ENVIRONMENT
 };
 
 static void known_words(char *words, size_t size)

@@ -60,7 +60,6 @@ void draw_label(const struct draw_text *v, enum terminal_style style, const char
     __attribute__((format(printf, 4, 5)));
 /* "train.py:34  step", at most `columns` wide. */
 char *draw_site(const struct draw_text *v, char *out, size_t size, const struct result_site *site, int columns);
-/* The same of a frame. */
 char *draw_frame(const struct draw_text *v, char *out, size_t size, const struct run_frame *frame, int columns);
 /* `text`, which draw_site made, for a terminal: the user's own lines are coloured links, the rest is dim. */
 char *draw_styled_site(const struct draw_text *v, const struct result_site *site, const char *text, char *out,

@@ -14,21 +14,17 @@
 #include <stdint.h>
 #include "analyzer/estimate/estimate.h"
 
-/* --- the tape ----------------------------------------------------------------------------------- */
-
 /* GROUP(id, title): the group that a saved tensor belongs to. Each group is one line of the estimate. */
-/* clang-format off */
-#define ACT_GROUPS(GROUP)                                    \
-    GROUP(NORM, "norms and inputs of the linear layers")     \
-    GROUP(ATTENTION, "attention: q, k, v, output")           \
-    GROUP(SCORES, "attention scores")                        \
-    GROUP(MLP, "MLP")                                        \
-    GROUP(MASKS, "dropout masks")                            \
-    GROUP(ADAPTERS, "inputs of adapters")                    \
-    GROUP(INNER, "inputs and outputs of the scan")           \
-    GROUP(STATES, "states of the scan")                      \
+#define ACT_GROUPS(GROUP)                                \
+    GROUP(NORM, "norms and inputs of the linear layers") \
+    GROUP(ATTENTION, "attention: q, k, v, output")       \
+    GROUP(SCORES, "attention scores")                    \
+    GROUP(MLP, "MLP")                                    \
+    GROUP(MASKS, "dropout masks")                        \
+    GROUP(ADAPTERS, "inputs of adapters")                \
+    GROUP(INNER, "inputs and outputs of the scan")       \
+    GROUP(STATES, "states of the scan")                  \
     GROUP(CONV, "convolutions, batch norms, ReLUs")
-/* clang-format on */
 
 #define GROUP(id, title) ACT_##id,
 enum estimate_act_group { ACT_GROUPS(GROUP) ACT_GROUPS_N };
@@ -101,7 +97,6 @@ void estimate_act_group_layer(const struct plan *p, const struct estimate_act_si
 /* One layer of the plan's model. `moe` selects a layer that estimate_act_moe_layers counts, else one of the others. */
 void estimate_act_layer(const struct plan *p, const struct estimate_act_sizes *z, bool moe,
                         struct estimate_act_tape *tape);
-/* The same for a Mamba. */
 void estimate_act_mamba_layer(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *tape);
 /* Adds a Mamba or a short convolution to a layer, in bytes per token. */
 void estimate_act_mixer(const struct plan *p, const struct estimate_act_sizes *z, struct estimate_act_tape *tape);

@@ -40,7 +40,8 @@ static double dtensor_loss(const struct plan *p, double logits)
 /* Bytes per token of one layer: `whole` is on every tensor-parallel GPU, or divided if sequences are divided too;
  * `divided` is divided among them; the scores. */
 struct layer_bytes {
-    double whole, divided, scores, routed; /* `routed`, a part of `whole`: what experts read */
+    double whole, divided, scores;
+    double routed, read; /* parts of `whole`: what experts read, what other matrices read */
 };
 
 static struct layer_bytes layer_bytes(const struct plan *p, const struct estimate_act_sizes *z)
@@ -60,8 +61,11 @@ static struct layer_bytes layer_bytes(const struct plan *p, const struct estimat
         f = used * (double)m->expert_ffn + (double)(m->shared_ffn ? m->shared_ffn : m->shared_experts * m->expert_ffn);
     }
     b.routed = m->experts ? z->read * used * h : 0;
+    b.read = z->read * (m->experts ? m->shared_experts > 0 ? 2 : 1 : 2) * h;
     b.whole = 2 * z->stream * h + z->read * (1 + used) * h + masks;
     b.divided = c * (q + k + v + out) + (m->gated ? 2 * c + z->read : c + z->read) * f;
+    if (is_dtensor(p) && m->gated && !p->fused_layers) /* silu(x) and its product with y are two operations */
+        b.divided += c * f;
     if (m->experts && !is_dtensor(p)) /* moe/experts.py: what the activation returns, which probabilities multiply */
         b.divided += c * used * (double)m->expert_ffn;
     b.scores = (masks > 0 ? 2 * c + 1 : 2 * c) * heads * z->seq;
@@ -69,10 +73,11 @@ static struct layer_bytes layer_bytes(const struct plan *p, const struct estimat
 }
 
 /* `whole` on one GPU. Experts that are divided among the tensor-parallel GPUs read all tokens of these GPUs
- * (moe/token_dispatcher.py: all-gather). */
+ * (moe/token_dispatcher.py: all-gather). DTensor's products save the input that they gathered (style.py:
+ * ColwiseParallel); Megatron-LM's gather it again in backward. */
 static double whole_here(const struct plan *p, const struct layer_bytes *b)
 {
-    const double gathered = plan_expert_tp(p) > 1 && !is_dtensor(p) ? b->routed : 0;
+    const double gathered = is_dtensor(p) ? b->read : plan_expert_tp(p) > 1 ? b->routed : 0;
 
     return p->sequence_parallel ? (b->whole - gathered) / (double)p->tp + gathered : b->whole;
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/estimate/estimate.h"
 
 typedef void trained(const struct plan *p, const struct model_tensor *t, double rows, double cols,
@@ -150,14 +151,6 @@ const struct estimate_adapter_kind *estimate_adapter_kind(const struct plan *p)
     return &kinds[p->adapter];
 }
 
-/* Whether the name contains one of the words, a list that ends with NULL. */
-static bool any_in(const char *name, const char *const *words)
-{
-    for (; *words; words++)
-        if (strstr(name, *words)) return true;
-    return false;
-}
-
 /* Words of --target, and what other models and tools call the same modules. */
 static const struct {
     const char *word;
@@ -251,14 +244,14 @@ static unsigned matrices_of(const struct model_tensor *t)
     unsigned found = 0;
 
     if (t->role == TENSOR_ATTENTION) {
-        if (any_in(t->name, joined)) return PLAN_QKV;
-        if (any_in(t->name, queries)) found |= PLAN_QUERIES;
-        if (any_in(t->name, keys)) found |= PLAN_KEYS;
-        if (any_in(t->name, values)) found |= PLAN_VALUES;
+        if (text_has_one_of(t->name, joined)) return PLAN_QKV;
+        if (text_has_one_of(t->name, queries)) found |= PLAN_QUERIES;
+        if (text_has_one_of(t->name, keys)) found |= PLAN_KEYS;
+        if (text_has_one_of(t->name, values)) found |= PLAN_VALUES;
         return found ? found : PLAN_OUTPUT;
     }
     if (t->role != TENSOR_MLP && t->role != TENSOR_EXPERT) return 0;
-    if (any_in(t->name, last)) return PLAN_DOWN;
+    if (text_has_one_of(t->name, last)) return PLAN_DOWN;
     return strstr(t->name, "gate_up") ? PLAN_GATE | PLAN_UP : strstr(t->name, "gate") ? PLAN_GATE : PLAN_UP;
 }
 

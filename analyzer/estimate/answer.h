@@ -71,7 +71,6 @@ struct estimate_interval estimate_answer_part(const struct estimate_result *r, e
                                               unsigned *phases);
 /* True if activations are unknown, so that the figures do not include them. */
 bool estimate_answer_lacks_activations(const struct estimate_answer *a);
-/* Bytes in the host's memory. */
 double estimate_answer_host_bytes(const struct estimate_result *r);
 
 /* The command as it was typed, with `options` in place of those of the same names and without those that only set how

@@ -6,17 +6,15 @@
 #include "analyzer/estimate/fit.h"
 
 /* COST(id, word in JSON, weight): a larger weight is a higher cost. Weights add up in combinations. */
-/* clang-format off */
-#define CHANGE_COSTS(COST)            \
-    COST(NOTHING, "nothing", 1)       \
-    COST(LITTLE, "little_time", 2)    \
-    COST(TIME, "time", 4)             \
-    COST(ROUNDING, "rounding", 5)     \
-    COST(MUCH_TIME, "much_time", 9)   \
-    COST(QUALITY, "quality", 10)      \
-    COST(RESULT, "result", 12)        \
+#define CHANGE_COSTS(COST)          \
+    COST(NOTHING, "nothing", 1)     \
+    COST(LITTLE, "little_time", 2)  \
+    COST(TIME, "time", 4)           \
+    COST(ROUNDING, "rounding", 5)   \
+    COST(MUCH_TIME, "much_time", 9) \
+    COST(QUALITY, "quality", 10)    \
+    COST(RESULT, "result", 12)      \
     COST(HARDWARE, "hardware", 16)
-/* clang-format on */
 
 #define COST(id, word, weight) CHANGE_COST_##id,
 enum estimate_change_cost { CHANGE_COSTS(COST) CHANGE_COSTS_N };

@@ -77,8 +77,6 @@ struct estimate estimate_training(uint64_t params, const struct estimate_optimiz
 struct estimate estimate_floor(const struct model *m, const struct estimate_optimizer *optimizer,
                                const struct estimate_precision *precision, bool master_weights); /* states.c */
 
-/* --- the whole estimate ------------------------------------------------------------------------ */
-
 /* Bytes, as doubles: exact for whole numbers below 2^53 (9 PB). low ≤ likely ≤ high; the three are equal if the value
  * is known exactly. */
 struct estimate_interval {
@@ -93,7 +91,6 @@ static inline struct estimate_interval estimate_interval_add(struct estimate_int
 }
 
 /* PART(id, key in JSON, title): what memory is for. Each line belongs to one part. */
-/* clang-format off */
 #define ESTIMATE_PARTS(PART)                                \
     PART(WEIGHTS, "weights", "weights")                     \
     PART(MASTER, "master_weights", "master weights")        \
@@ -110,7 +107,6 @@ static inline struct estimate_interval estimate_interval_add(struct estimate_int
     PART(COMMUNICATION, "communication", "NCCL")            \
     PART(CONTEXT, "context", "CUDA context")                \
     PART(ALLOCATOR, "allocator", "fragmentation")
-/* clang-format on */
 
 #define PART(id, key, title) ESTIMATE_##id,
 enum estimate_part { ESTIMATE_PARTS(PART) ESTIMATE_PARTS_N };
@@ -118,18 +114,16 @@ enum estimate_part { ESTIMATE_PARTS(PART) ESTIMATE_PARTS_N };
 
 /* PHASE(id, key, title): moments at which the lines are summed, from the second step on: zero_grad has freed the
  * gradients, and the optimizer has its states. */
-/* clang-format off */
-#define ESTIMATE_PHASES(PHASE)                                                       \
-    PHASE(FORWARD, "forward_end", "end of forward, backward begins")                 \
-    PHASE(BACKWARD, "backward_end", "end of backward, all gradients exist")      \
-    PHASE(STEP, "step", "optimizer step")                                            \
-    PHASE(LOAD, "load", "weights are loaded")                                        \
-    PHASE(PREFILL, "prefill", "prefill, the prompt is read")                         \
-    PHASE(DECODE, "decode", "decode, the context is full")                           \
-    PHASE(TEXT, "text", "text encoders run")                                         \
-    PHASE(DENOISE, "denoise", "a denoising step")                                    \
+#define ESTIMATE_PHASES(PHASE)                                              \
+    PHASE(FORWARD, "forward_end", "end of forward, backward begins")        \
+    PHASE(BACKWARD, "backward_end", "end of backward, all gradients exist") \
+    PHASE(STEP, "step", "optimizer step")                                   \
+    PHASE(LOAD, "load", "weights are loaded")                               \
+    PHASE(PREFILL, "prefill", "prefill, the prompt is read")                \
+    PHASE(DECODE, "decode", "decode, the context is full")                  \
+    PHASE(TEXT, "text", "text encoders run")                                \
+    PHASE(DENOISE, "denoise", "a denoising step")                           \
     PHASE(IMAGE, "image", "the VAE decodes")
-/* clang-format on */
 
 #define PHASE(id, key, title) PHASE_##id,
 enum estimate_phase { ESTIMATE_PHASES(PHASE) ESTIMATE_PHASES_N };
@@ -151,7 +145,6 @@ struct estimate_line {
     const char *why;    /* why low and high differ; static, NULL if they do not */
 };
 
-/* The phases of a plan (IN_PHASE bits). */
 unsigned estimate_phases(const struct plan *p);
 
 enum { ESTIMATE_LINES_MAX = 64, ESTIMATE_NOTES_MAX = 16 };

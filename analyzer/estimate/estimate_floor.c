@@ -10,14 +10,11 @@
 static const struct estimate_optimizer optimizers[] = {
 #include "analyzer/estimate/optimizers.def"
 };
-#undef SHAPED_OPTIMIZER
-#undef OPTIMIZER
 
 static const struct estimate_precision precisions[] = {
 #define PRECISION(name, weights, gradients, cast_copy, cast, meaning, source) \
     {name, weights, gradients, cast_copy, PRECISION_CAST_##cast, meaning, source},
 #include "analyzer/estimate/precisions.def"
-#undef PRECISION
 };
 
 #define OPTIMIZER(name, ...) name "|"
@@ -26,13 +23,10 @@ static const struct estimate_precision precisions[] = {
 const char estimate_all_optimizers[] =
 #include "analyzer/estimate/optimizers.def"
     "";
-#undef SHAPED_OPTIMIZER
-#undef OPTIMIZER
 
 const char estimate_precisions[] =
 #define PRECISION(name, ...) name "|"
 #include "analyzer/estimate/precisions.def"
-#undef PRECISION
     "";
 
 const struct estimate_optimizer *estimate_any_optimizer(const char *name)

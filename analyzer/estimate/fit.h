@@ -9,12 +9,10 @@
 
 /* VERDICT(id, word in JSON, words, meaning), from best to worst. All words about verdicts, in text, JSON, pages and
  * --help, come from here. Exit status 0: fits or tight; 1: does not fit. */
-/* clang-format off */
-#define FIT_VERDICTS(VERDICT)                                                                     \
-    VERDICT(YES, "fits", "fits", "even the high end fits")                                         \
-    VERDICT(TIGHT, "tight", "tight", "the expected need fits, the high end does not")               \
+#define FIT_VERDICTS(VERDICT)                                                         \
+    VERDICT(YES, "fits", "fits", "even the high end fits")                            \
+    VERDICT(TIGHT, "tight", "tight", "the expected need fits, the high end does not") \
     VERDICT(NO, "does_not_fit", "does not fit", "the expected need exceeds the memory")
-/* clang-format on */
 
 #define VERDICT(id, word, words, meaning) FIT_##id,
 enum estimate_fit_verdict { FIT_VERDICTS(VERDICT) };

@@ -55,8 +55,6 @@ enum { GPU_KNOWNS(KNOWN) };
 const struct estimate_gpu estimate_gpus[] = {
 #include "analyzer/estimate/gpus.def"
 };
-#undef GPU
-#undef OTHER_GPU
 const size_t estimate_gpu_count = sizeof estimate_gpus / sizeof *estimate_gpus;
 
 #define GPU(key, ...) key "|"
@@ -64,8 +62,6 @@ const size_t estimate_gpu_count = sizeof estimate_gpus / sizeof *estimate_gpus;
 const char estimate_gpu_words[] =
 #include "analyzer/estimate/gpus.def"
     "";
-#undef GPU
-#undef OTHER_GPU
 
 /* Keys and aliases, for the nearest name. */
 #define GPU(key, ...) key "|"
@@ -74,16 +70,11 @@ const char estimate_gpu_words[] =
 static const char accepted[] =
 #include "analyzer/estimate/gpus.def"
     "";
-#undef GPU
-#undef OTHER_GPU
-#undef ALIAS
 
 static const char *const aliases[][2] = {
 #define GPU(key, ...)
 #define ALIAS(name, key) {name, key},
 #include "analyzer/estimate/gpus.def"
-#undef GPU
-#undef ALIAS
 };
 
 /* "NVIDIA A100-SXM4-80GB" → "a100sxm480g": letters and digits, without makers and families. */

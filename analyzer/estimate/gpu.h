@@ -7,19 +7,17 @@
 #include <stdio.h>
 
 /* What a GPU computes with. RATE(symbol, word, bytes per element, meaning): all without sparsity. */
-/* clang-format off */
-#define GPU_RATES(RATE)                                                                            \
-    RATE(FP64, "fp64", 8, "FP64 on the ordinary cores")                                            \
-    RATE(FP64_TENSOR, "fp64-tensor", 8, "FP64 on tensor cores")                                    \
-    RATE(FP32, "fp32", 4, "FP32 on the ordinary cores")                                            \
-    RATE(FP16_PLAIN, "fp16-plain", 2, "FP16 on the ordinary cores, no tensor cores")               \
-    RATE(TF32, "tf32", 4, "TF32 on tensor cores: float32 matmuls, if allowed")                       \
-    RATE(FP16, "fp16", 2, "FP16 on tensor cores, accumulated in FP32")                                \
-    RATE(BF16, "bf16", 2, "BF16 on tensor cores, accumulated in FP32")                                \
-    RATE(FP8, "fp8", 1, "FP8 on tensor cores")                                                     \
-    RATE(INT8, "int8", 1, "INT8 on tensor cores")                                                  \
+#define GPU_RATES(RATE)                                                              \
+    RATE(FP64, "fp64", 8, "FP64 on the ordinary cores")                              \
+    RATE(FP64_TENSOR, "fp64-tensor", 8, "FP64 on tensor cores")                      \
+    RATE(FP32, "fp32", 4, "FP32 on the ordinary cores")                              \
+    RATE(FP16_PLAIN, "fp16-plain", 2, "FP16 on the ordinary cores, no tensor cores") \
+    RATE(TF32, "tf32", 4, "TF32 on tensor cores: float32 matmuls, if allowed")       \
+    RATE(FP16, "fp16", 2, "FP16 on tensor cores, accumulated in FP32")               \
+    RATE(BF16, "bf16", 2, "BF16 on tensor cores, accumulated in FP32")               \
+    RATE(FP8, "fp8", 1, "FP8 on tensor cores")                                       \
+    RATE(INT8, "int8", 1, "INT8 on tensor cores")                                    \
     RATE(FP4, "fp4", 0.5, "FP4 on tensor cores")
-/* clang-format on */
 #define GPU_RATE(symbol, word, bytes, what) GPU_##symbol,
 enum estimate_gpu_rate { GPU_RATES(GPU_RATE) GPU_RATES_N };
 #undef GPU_RATE

@@ -17,56 +17,47 @@ struct estimate_precision;
     X(MATH, "math", "scaled_dot_product_attention without a fused kernel: float32 scores are kept")  \
     X(SLICED, "sliced", "diffusers' attention slicing: the matrix of scores of half of the heads at a time")
 
-/* clang-format off */
-#define PLAN_CHECKPOINTS(X)                                                           \
-    X(NONE, "none", "all activations are kept for backward")                          \
-    X(SELECTIVE, "selective", "attention's core is recomputed in backward")       \
-    X(SELECTIVE_OP, "selective-op", "forward is recomputed except attention and every second matrix product (torchtitan)") \
+#define PLAN_CHECKPOINTS(X)                                                                  \
+    X(NONE, "none", "all activations are kept for backward")                                 \
+    X(SELECTIVE, "selective", "attention's core is recomputed in backward")                  \
+    X(SELECTIVE_OP, "selective-op",                                                          \
+      "forward is recomputed except attention and every second matrix product (torchtitan)") \
     X(FULL, "full", "only each layer's input is kept; forward is recomputed")
-/* clang-format on */
 
-/* clang-format off */
-#define PLAN_STEPS(X)                                                                    \
+#define PLAN_STEPS(X)                                                                               \
     X(FOREACH, "foreach", "PyTorch's default on CUDA: a temporary copy as large as all parameters") \
-    X(FUSED, "fused", "one kernel, no temporaries (fused=True; DeepSpeed, apex)")        \
-    X(LOOP, "loop", "one parameter after another (foreach=False)")                       \
+    X(FUSED, "fused", "one kernel, no temporaries (fused=True; DeepSpeed, apex)")                   \
+    X(LOOP, "loop", "one parameter after another (foreach=False)")                                  \
     X(IN_BACKWARD, "in-backward", "each parameter as soon as its gradient exists; the gradient is then freed")
-/* clang-format on */
 
 /* What is divided among the data-parallel GPUs. FSDP's FULL_SHARD is zero3, its SHARD_GRAD_OP zero2. */
-/* clang-format off */
-#define PLAN_SHARDINGS(X)                                                                       \
-    X(DDP, "ddp", "every GPU holds everything; gradients are reduced in buckets")               \
-    X(ZERO1, "zero1", "optimizer states are divided (Megatron's distributed optimizer)")        \
-    X(ZERO2, "zero2", "gradients too (FSDP SHARD_GRAD_OP)")                                     \
+#define PLAN_SHARDINGS(X)                                                                \
+    X(DDP, "ddp", "every GPU holds everything; gradients are reduced in buckets")        \
+    X(ZERO1, "zero1", "optimizer states are divided (Megatron's distributed optimizer)") \
+    X(ZERO2, "zero2", "gradients too (FSDP SHARD_GRAD_OP)")                              \
     X(ZERO3, "zero3", "parameters too (FSDP FULL_SHARD, fully_shard)")
-/* clang-format on */
 
-/* clang-format off */
-#define PLAN_OFFLOADS(X)                                                                        \
-    X(NONE, "none", "everything stays on the GPU")                                              \
-    X(OPTIMIZER, "optimizer", "optimizer states and master weights are in host memory")         \
-    X(ALL, "all", "parameters too")                                                             \
+#define PLAN_OFFLOADS(X)                                                                                        \
+    X(NONE, "none", "everything stays on the GPU")                                                              \
+    X(OPTIMIZER, "optimizer", "optimizer states and master weights are in host memory")                         \
+    X(ALL, "all", "parameters too")                                                                             \
     X(MODEL, "model", "diffusers' enable_model_cpu_offload: one model of the pipeline is on the GPU at a time") \
     X(SEQUENTIAL, "sequential", "diffusers' enable_sequential_cpu_offload: one layer at a time")
-/* clang-format on */
 
-/* clang-format off */
-#define PLAN_ADAPTERS(X)                                              \
-    X(NONE, "none", "all parameters are trained")                     \
-    X(LORA, "lora", "low-rank adapters beside frozen weights")        \
-    X(DORA, "dora", "LoRA and a magnitude vector for each matrix")                                  \
-    X(LORA_FA, "lora-fa", "LoRA whose first factor is frozen")                                      \
-    X(ADALORA, "adalora", "LoRA with a factor for each rank")                                       \
-    X(LOHA, "loha", "the elementwise product of two low-rank products")                             \
-    X(LOKR, "lokr", "a Kronecker product")                                                          \
-    X(VERA, "vera", "vectors beside low-rank projections that all matrices share")                  \
-    X(OFT, "oft", "rotations of blocks of the inputs")                                              \
-    X(BOFT, "boft", "the same as butterflies, with factors of the outputs")                         \
-    X(IA3, "ia3", "factors of keys, values and the MLP's inner width")                              \
-    X(PROMPT, "prompt", "prompt tuning: embeddings of virtual tokens")                              \
+#define PLAN_ADAPTERS(X)                                                           \
+    X(NONE, "none", "all parameters are trained")                                  \
+    X(LORA, "lora", "low-rank adapters beside frozen weights")                     \
+    X(DORA, "dora", "LoRA and a magnitude vector for each matrix")                 \
+    X(LORA_FA, "lora-fa", "LoRA whose first factor is frozen")                     \
+    X(ADALORA, "adalora", "LoRA with a factor for each rank")                      \
+    X(LOHA, "loha", "the elementwise product of two low-rank products")            \
+    X(LOKR, "lokr", "a Kronecker product")                                         \
+    X(VERA, "vera", "vectors beside low-rank projections that all matrices share") \
+    X(OFT, "oft", "rotations of blocks of the inputs")                             \
+    X(BOFT, "boft", "the same as butterflies, with factors of the outputs")        \
+    X(IA3, "ia3", "factors of keys, values and the MLP's inner width")             \
+    X(PROMPT, "prompt", "prompt tuning: embeddings of virtual tokens")             \
     X(PREFIX, "prefix", "prefix tuning: keys and values of virtual tokens")
-/* clang-format on */
 
 /* The matrices of a layer that can have adapters, as a set. One that joins several counts as each of them. */
 enum {

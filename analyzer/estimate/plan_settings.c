@@ -36,8 +36,6 @@ const char plan_targets[] = PLAN_TARGETS(WORD);
 const char plan_gpus[] = "all|"
 #include "analyzer/estimate/gpus.def"
     ;
-#undef GPU
-#undef OTHER_GPU
 
 /* The index of `word` in "a|b|". NULL is 0: each list's first word is the default. */
 static int setting_word_index(const char *word, const char *words)

@@ -5,17 +5,16 @@
 #include "analyzer/estimate/quantisation.h"
 
 #include <string.h>
+#include "analyzer/base/text.h"
 
 static const struct estimate_quantisation quantisations[] = {
 #define QUANTISATION(word, bits, row_bits, scheme, source) {word, bits, row_bits, QUANTISATION_##scheme, source},
 #include "analyzer/base/each.h"
 #include "analyzer/estimate/quantisations.def"
-#undef QUANTISATION
 };
 const char plan_quantisations[] =
 #define QUANTISATION(word, bits, row_bits, scheme, source) word "|"
 #include "analyzer/estimate/quantisations.def"
-#undef QUANTISATION
     "";
 
 const struct estimate_quantisation *estimate_quantisation_find(const char *word)
@@ -25,23 +24,21 @@ const struct estimate_quantisation *estimate_quantisation_find(const char *word)
 
 /* TYPE(id, bytes of a block, weights in it, type if rows are not a multiple of that). ggml-common.h;
  * tensor_type_fallback in llama-quant.cpp. */
-/* clang-format off */
-#define TYPES(TYPE)                \
-    TYPE(F16, 2, 1, F16)           \
-    TYPE(Q4_0, 18, 32, F16)        \
-    TYPE(Q4_1, 20, 32, F16)        \
-    TYPE(Q5_0, 22, 32, F16)        \
-    TYPE(Q5_1, 24, 32, F16)        \
-    TYPE(Q8_0, 34, 32, F16)        \
-    TYPE(IQ4_NL, 18, 32, F16)      \
-    TYPE(MXFP4, 17, 32, F16)       \
-    TYPE(Q2_K, 84, 256, Q4_0)      \
-    TYPE(Q3_K, 110, 256, Q4_0)     \
-    TYPE(Q4_K, 144, 256, Q5_0)     \
-    TYPE(Q5_K, 176, 256, Q5_1)     \
-    TYPE(Q6_K, 210, 256, Q8_0)     \
+#define TYPES(TYPE)            \
+    TYPE(F16, 2, 1, F16)       \
+    TYPE(Q4_0, 18, 32, F16)    \
+    TYPE(Q4_1, 20, 32, F16)    \
+    TYPE(Q5_0, 22, 32, F16)    \
+    TYPE(Q5_1, 24, 32, F16)    \
+    TYPE(Q8_0, 34, 32, F16)    \
+    TYPE(IQ4_NL, 18, 32, F16)  \
+    TYPE(MXFP4, 17, 32, F16)   \
+    TYPE(Q2_K, 84, 256, Q4_0)  \
+    TYPE(Q3_K, 110, 256, Q4_0) \
+    TYPE(Q4_K, 144, 256, Q5_0) \
+    TYPE(Q5_K, 176, 256, Q5_1) \
+    TYPE(Q6_K, 210, 256, Q8_0) \
     TYPE(IQ4_XS, 136, 256, IQ4_NL)
-/* clang-format on */
 
 #define TYPE(id, bytes, weights, fallback) id,
 enum type { TYPES(TYPE) };
@@ -130,13 +127,6 @@ static const struct {
     {"q3_k_l", O, NOT_EIGHT, Q5_K},
 };
 
-static bool name_has_word(const char *name, const char *const *words)
-{
-    for (; *words; words++)
-        if (strstr(name, *words)) return true;
-    return false;
-}
-
 /* The kind of a tensor, from the names that presets, safetensors files and GGUF files use. */
 static enum kind quantised_kind_of(const struct model *m, const struct model_tensor *t)
 {
@@ -151,13 +141,13 @@ static enum kind quantised_kind_of(const struct model *m, const struct model_ten
     case TENSOR_EMBEDDING: return m->shape.tied ? OUTPUT : EMBEDDING;
     case TENSOR_HEAD: return OUTPUT;
     case TENSOR_ATTENTION:
-        return name_has_word(t->name, v)   ? V
-               : name_has_word(t->name, k) ? K
-               : name_has_word(t->name, q) ? Q
-               : name_has_word(t->name, o) ? O
-                                           : OTHER;
-    case TENSOR_EXPERT: return name_has_word(t->name, down) ? DOWN : EXPERT;
-    case TENSOR_MLP: return name_has_word(t->name, down) ? DOWN : OTHER;
+        return text_has_one_of(t->name, v)   ? V
+               : text_has_one_of(t->name, k) ? K
+               : text_has_one_of(t->name, q) ? Q
+               : text_has_one_of(t->name, o) ? O
+                                             : OTHER;
+    case TENSOR_EXPERT: return text_has_one_of(t->name, down) ? DOWN : EXPERT;
+    case TENSOR_MLP: return text_has_one_of(t->name, down) ? DOWN : OTHER;
     default: return OTHER;
     }
 }

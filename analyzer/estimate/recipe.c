@@ -1,10 +1,7 @@
 #include "analyzer/estimate/recipe.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -373,7 +370,6 @@ static void note_preference(struct estimate_recipe *r, const struct estimate_rec
         estimate_recipe_leave_out(r, "the reference model of %s", name);
 }
 
-/* The number of all GPUs; 0: not stated. */
 static int64_t recipe_gpus(const struct estimate_recipe_values *s)
 {
     const int64_t divided = count_product(count_product(s->tp, s->pp), s->cp);

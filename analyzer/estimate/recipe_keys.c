@@ -48,9 +48,6 @@ static const struct estimate_recipe_tool tools[] = {
 #define UNREAD(mark, what, advice) {mark, what, advice, 0},
 #include "analyzer/estimate/recipe_tools.def"
 };
-#undef TOOL
-#undef UNREAD
-#undef DEFAULT
 
 static const struct {
     const char *tool, *path, *value;
@@ -59,9 +56,6 @@ static const struct {
 #define UNREAD(mark, what, advice)
 #define DEFAULT(tool, path, value) {tool, path, value},
 #include "analyzer/estimate/recipe_tools.def"
-#undef TOOL
-#undef UNREAD
-#undef DEFAULT
 };
 
 /* The value of "a.b", a name or a name in a section. */

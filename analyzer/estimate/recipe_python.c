@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 
 #include "analyzer/base/arena.h"
 #include "analyzer/estimate/recipe.h"
@@ -12,11 +13,6 @@
 #include "analyzer/estimate/recipe_values.h"
 
 enum { NAME_LONGEST = 100, NAMES_LIMIT = 900 };
-
-static bool is_name_char(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
 
 /* The end of the string that begins at `at`, which may have three quotes on each side. */
 static const char *string_end(const char *at)
@@ -80,7 +76,7 @@ static json_t *read_constant(const char **at, const json_t *known)
         return whole && real < 1e15 ? json_integer((json_int_t)real) : json_real(real);
     }
     size_t n = 0;
-    while (is_name_char(from[n]) || from[n] == '.') n++;
+    while (text_is_name_character(from[n]) || from[n] == '.') n++;
     *at = from + n;
     if (n == 0 || n >= sizeof name) return NULL;
     memcpy(name, from, n);
@@ -148,7 +144,7 @@ static void take_model(json_t *root, const char *text, const char *at)
 {
     const char *name = skip_python_blanks(at + strlen("from_pretrained")), *class = at;
 
-    while (class > text && (is_name_char(class[-1]) || class[-1] == '.')) class --;
+    while (class > text && (text_is_name_character(class[-1]) || class[-1] == '.')) class --;
     const size_t n = (size_t)(at - class);
     if (*name != '(' || memmem(class, n, "Token", 5) || memmem(class, n, "Processor", 9)) return;
     name = skip_python_blanks(name + 1);
@@ -170,7 +166,7 @@ static void take_arguments(json_t *root, const char *text)
             at = take_dictionary_key(root, at);
         else if (isalpha((unsigned char)*at) || *at == '_') {
             size_t n = 0;
-            while (is_name_char(at[n])) n++;
+            while (text_is_name_character(at[n])) n++;
             if (n == strlen("from_pretrained") && strncmp(at, "from_pretrained", n) == 0) take_model(root, text, at);
             const char *value = at + n + strspn(at + n, " \t");
             if (*value == '=' && value[1] != '=' && n < sizeof name && (at == text || at[-1] != '.')) {

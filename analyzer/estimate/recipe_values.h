@@ -80,7 +80,6 @@ struct estimate_recipe_tool {
 const struct estimate_recipe_tool *estimate_recipe_tool(const json_t *root);
 /* Adds the key "$words" for each mark of a tool that is words of this script. */
 void estimate_recipe_mark(json_t *root, const char *script);
-/* All values unset. */
 void estimate_recipe_clear(struct estimate_recipe_values *values);
 /* Looks up the keys of a file for `tool`. Keys that may matter and have no row are listed in `r`. The values refer to
  * `root`. `left` limits the number of keys that a file with aliases can expand to. */

@@ -460,7 +460,6 @@ static void replay_load(struct pass *c)
         make_states(c, &c->parameters[i]);
 }
 
-/* zero_grad() */
 static void free_gradients(struct pass *c)
 {
     for (size_t i = 1; i < c->parameters_n; i++) return_block(c, &c->parameters[i].gradient);

@@ -1,5 +1,4 @@
 /* The operations of a convolutional network, from its maps. */
-#include <stdlib.h>
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/activations_conv.h"
 #include "analyzer/estimate/replay.h"

@@ -1,7 +1,6 @@
 /* The operations of decoders and encoders as Hugging Face's modules run them: layers like GPT's, Llama's and BERT's, in
  * which every tensor is known. Sizes are in bytes of one pass. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/replay.h"

@@ -25,6 +25,9 @@ static bool norms_are_known(const struct plan *p)
            (h.gemma && !(h.caps && (p->attention == PLAN_ATTENTION_EAGER || estimate_act_falls_back(p, &z))));
 }
 
+/* No published model has a tenth of it. */
+#define REPLAYED_LAYERS_MAX 2000
+
 /* Layers that estimate_replay_layers() can list. */
 static bool layers_have_a_list(const struct plan *p)
 {
@@ -33,7 +36,7 @@ static bool layers_have_a_list(const struct plan *p)
 
     return (m->family == MODEL_GPT || m->family == MODEL_LLAMA || m->family == MODEL_BERT || m->family == MODEL_T5 ||
             images) &&
-           m->layers && (m->vocab || images) && !m->experts && !m->kv_rank && !m->linear_layers &&
+           m->layers && m->layers <= REPLAYED_LAYERS_MAX && (m->vocab || images) && !m->experts && !m->kv_rank && !m->linear_layers &&
            !m->global_head_dim && !m->blocks_n && !m->layer_width && !m->v_dim && !m->head_gate &&
            !m->gated_attention && !m->tower && !m->shared &&
            (p->checkpoint == PLAN_CHECKPOINT_NONE || p->checkpoint == PLAN_CHECKPOINT_FULL) && !p->by_module &&

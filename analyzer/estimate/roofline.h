@@ -12,32 +12,30 @@
 #include "analyzer/estimate/gpu.h"
 
 /* DIM(field, option, meaning): the numbers of all operators' shapes; 0: not given. */
-/* clang-format off */
-#define ROOF_DIMS(DIM)                                                                              \
-    DIM(m, "m", "matmul: rows of A and C")                                                          \
-    DIM(n, "n", "matmul: columns of B and C")                                                       \
-    DIM(k, "k", "matmul: columns of A, rows of B")                                                  \
-    DIM(tile, "tile", "matmul: also with square tiles of this size in shared memory")               \
-    DIM(batch, "batch", "matmul, attention, conv2d: batch size; default 1")              \
-    DIM(heads, "heads", "attention: heads of queries")                                              \
-    DIM(kv_heads, "kv-heads", "attention: heads of keys and values; default: all heads")              \
-    DIM(seq, "seq", "attention: queries, tokens")                                                   \
-    DIM(kv_seq, "kv-seq", "attention: keys and values; default: --seq (decode: --seq 1)") \
-    DIM(head_dim, "head-dim", "attention: size of a head")                                          \
-    DIM(rows, "rows", "layernorm, rmsnorm, softmax: rows (tokens)")                                 \
-    DIM(cols, "cols", "layernorm, rmsnorm, softmax: columns (hidden size)")                         \
-    DIM(size, "size", "elementwise, reduce: elements")                                              \
-    DIM(inputs, "inputs", "elementwise: tensors read; default 2")                              \
+#define ROOF_DIMS(DIM)                                                                           \
+    DIM(m, "m", "matmul: rows of A and C")                                                       \
+    DIM(n, "n", "matmul: columns of B and C")                                                    \
+    DIM(k, "k", "matmul: columns of A, rows of B")                                               \
+    DIM(tile, "tile", "matmul: also with square tiles of this size in shared memory")            \
+    DIM(batch, "batch", "matmul, attention, conv2d: batch size; default 1")                      \
+    DIM(heads, "heads", "attention: heads of queries")                                           \
+    DIM(kv_heads, "kv-heads", "attention: heads of keys and values; default: all heads")         \
+    DIM(seq, "seq", "attention: queries, tokens")                                                \
+    DIM(kv_seq, "kv-seq", "attention: keys and values; default: --seq (decode: --seq 1)")        \
+    DIM(head_dim, "head-dim", "attention: size of a head")                                       \
+    DIM(rows, "rows", "layernorm, rmsnorm, softmax: rows (tokens)")                              \
+    DIM(cols, "cols", "layernorm, rmsnorm, softmax: columns (hidden size)")                      \
+    DIM(size, "size", "elementwise, reduce: elements")                                           \
+    DIM(inputs, "inputs", "elementwise: tensors read; default 2")                                \
     DIM(steps, "steps", "elementwise: operations on each element, one after another; default 1") \
-    DIM(in_channels, "in-channels", "conv2d: channels of the input")                                \
-    DIM(out_channels, "out-channels", "conv2d: channels of the output")                             \
-    DIM(height, "height", "conv2d: height of the input")                                                   \
-    DIM(width, "width", "conv2d: width of the input; default: the height")                               \
-    DIM(kernel, "kernel", "conv2d: size of the square kernel")                                      \
-    DIM(stride, "stride", "conv2d: default 1")                                                 \
-    DIM(padding, "padding", "conv2d: default 0")                                               \
+    DIM(in_channels, "in-channels", "conv2d: channels of the input")                             \
+    DIM(out_channels, "out-channels", "conv2d: channels of the output")                          \
+    DIM(height, "height", "conv2d: height of the input")                                         \
+    DIM(width, "width", "conv2d: width of the input; default: the height")                       \
+    DIM(kernel, "kernel", "conv2d: size of the square kernel")                                   \
+    DIM(stride, "stride", "conv2d: default 1")                                                   \
+    DIM(padding, "padding", "conv2d: default 0")                                                 \
     DIM(groups, "groups", "conv2d: default 1")
-/* clang-format on */
 
 #define DIM(field, option, what) ROOF_##field,
 enum estimate_roof_dim { ROOF_DIMS(DIM) ROOF_DIMS_N };

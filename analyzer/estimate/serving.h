@@ -11,7 +11,6 @@ double estimate_serving_element(const struct plan *p);
 /* Numbers per token that the layer that needs most keeps at once. */
 struct estimate_interval estimate_serving_token_elements(const struct plan *p);
 
-/* Layers of a pipeline stage. */
 uint64_t estimate_serving_layers(const struct plan *p, uint64_t stage);
 /* Adds weights, and what loaders and kernels make of them; `decodes`: of a model that generates text. */
 void estimate_serving_weights(const struct plan *p, uint64_t stage, bool decodes, struct estimate_result *r);

@@ -1,7 +1,6 @@
 /* What a diffusion pipeline needs: text encoders, the denoiser's steps and the VAE, each with or without the others on
  * the GPU; and in training what is on the GPU beside the denoiser. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/units.h"

@@ -1,6 +1,5 @@
 /* States of layers without a KV cache, in models whose layers are grouped: transformers cache_utils.py; mamba_ssm and
  * flash-linear-attention keep the same. They have the same size at any length. */
-#include <stdio.h>
 #include "analyzer/estimate/estimate.h"
 #include "analyzer/estimate/serving.h"
 

@@ -1,6 +1,5 @@
 #include "analyzer/estimate/settings.h"
 
-#include <string.h>
 #include "analyzer/base/term.h"
 
 const char estimate_default_precision[] = "fp32";

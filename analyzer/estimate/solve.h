@@ -4,13 +4,11 @@
 #include "analyzer/estimate/estimate.h"
 
 /* SOLVE(id, word of --solve, what is found) */
-/* clang-format off */
-#define SOLVE_WHATS(SOLVE)                                                            \
-    SOLVE(BATCH, "batch", "largest batch on one GPU")                                 \
-    SOLVE(SEQ, "seq", "longest sequence")                                             \
-    SOLVE(GPUS, "gpus", "fewest GPUs")                                                \
+#define SOLVE_WHATS(SOLVE)                            \
+    SOLVE(BATCH, "batch", "largest batch on one GPU") \
+    SOLVE(SEQ, "seq", "longest sequence")             \
+    SOLVE(GPUS, "gpus", "fewest GPUs")                \
     SOLVE(LAYERS, "layers", "most layers")
-/* clang-format on */
 
 #define SOLVE(id, word, what) SOLVE_##id,
 enum estimate_solve_what { SOLVE_WHATS(SOLVE) SOLVE_WHATS_N };

@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/estimate/activations.h"
 #include "analyzer/estimate/quantisation.h"

@@ -5,7 +5,6 @@
 #include "analyzer/estimate/optimizer.h"
 #include "analyzer/estimate/shard.h"
 
-/* Bytes per element of the optimizer's states. */
 double estimate_states_element(const struct plan *p);
 /* "8,030,261,248 parameters · 2 B / 64 GPUs": the formula of a line. `each`: bytes per parameter; `divided`: among the
  * GPUs with other data. */

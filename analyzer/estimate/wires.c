@@ -195,7 +195,6 @@ struct moved {
     double weights;            /* all weights, as they are gathered for a layer */
 };
 
-/* All `params` are trained. */
 static struct moved all_trained(const struct plan *p, double params)
 {
     double gathered = p->precision->cast == PRECISION_CAST_AUTOCAST ? 2 : p->precision->weights; /* MixedPrecision */

@@ -20,16 +20,14 @@
 #include <stdint.h>
 #include "analyzer/estimate/plan.h"
 
-/* clang-format off */
-#define WIRE_KINDS(KIND)                                     \
-    KIND(ALL_REDUCE, "all-reduce")                           \
-    KIND(REDUCE_SCATTER, "reduce-scatter")                   \
-    KIND(ALL_GATHER, "all-gather")                           \
-    KIND(ALL_TO_ALL, "all-to-all")                           \
-    KIND(SEND, "send")                                       \
-    KIND(TO_GPU, "host to GPU")                              \
+#define WIRE_KINDS(KIND)                   \
+    KIND(ALL_REDUCE, "all-reduce")         \
+    KIND(REDUCE_SCATTER, "reduce-scatter") \
+    KIND(ALL_GATHER, "all-gather")         \
+    KIND(ALL_TO_ALL, "all-to-all")         \
+    KIND(SEND, "send")                     \
+    KIND(TO_GPU, "host to GPU")            \
     KIND(TO_HOST, "GPU to host")
-/* clang-format on */
 #define KIND(id, word) WIRE_##id,
 enum estimate_wire_kind { WIRE_KINDS(KIND) WIRE_KINDS_N };
 #undef KIND

@@ -58,9 +58,6 @@ typedef bool export_run_fn(struct export_run *e, char *error, size_t error_size)
 #define EXPORT_RUN(word, function, suffix, summary) export_run_fn function;
 #define EXPORT_FOLDER EXPORT_RUN
 #include "analyzer/export/exports.def"
-#undef EXPORT
-#undef EXPORT_RUN
-#undef EXPORT_FOLDER
 
 /* Whether an entry belongs to the requested GPU, or to none. */
 static inline bool export_includes_device(const struct export_run *e, int device)

@@ -1,6 +1,5 @@
 /* Waits, copies and NVTX ranges as slices of their threads. Of a long run only the longest, as many as a viewer can
  * show. */
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/export/export_chrome.h"
 #include "analyzer/site/site.h"

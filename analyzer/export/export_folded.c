@@ -1,5 +1,4 @@
 /* Folded stacks: one line per call path, with its frames joined by semicolons, and its weight. */
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/profile/call_tree.h"

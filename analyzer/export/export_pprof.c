@@ -1,7 +1,6 @@
 /* A profile in the format of `go tool pprof`: profile.proto, compressed. Memory has four values per sample, as heap
  * profiles have: live at the moment, and allocated in total. Waits are like mutex profiles: contentions and delay.
  * Samples have the labels device, category, layer, rank and process. */
-#include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 #include "analyzer/profile/call_tree.h"

@@ -20,14 +20,12 @@ static const struct {
 } tables[] = {
 #define TABLE(name, columns, meaning) {#name, "run_id,host,pid,rank," columns, export_table_of_##name},
 #include "analyzer/export/tables.def"
-#undef TABLE
 };
 enum { TABLES = sizeof tables / sizeof *tables };
 
 static const char table_words[] =
 #define TABLE(name, columns, meaning) #name "|"
 #include "analyzer/export/tables.def"
-#undef TABLE
     ;
 
 void export_table_of_processes(struct export_tables *x)

@@ -38,10 +38,8 @@ struct export_tables {
     struct export_lines sites, waits, copies;
 };
 
-/* Each writes one table. */
 #define TABLE(name, columns, meaning) void export_table_of_##name(struct export_tables *x);
 #include "analyzer/export/tables.def"
-#undef TABLE
 /* export_lines.c: gathers sites, waits and copies, one pass each. */
 bool export_tables_gather(struct export_tables *x, char *error, size_t error_size);
 /* Only waits and copies. */

@@ -329,13 +329,6 @@ static void catch_up(struct tracer *t, int64_t time_ns)
     }
 }
 
-/* Device memory with an address of its own: neither pinned memory nor physical memory, which only has mappings. */
-static bool is_device_lifetime(const struct run_lifetime *life)
-{
-    return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_HOST &&
-           life->space != GS_SPACE_SHARED && life->space != GS_SPACE_VMM;
-}
-
 /* Applies what the recorder had read from PyTorch's allocator by then. */
 static void read_pools(struct tracer *t, int64_t time_ns)
 {
@@ -425,9 +418,9 @@ static void trace_on_alloc(void *self, const struct run_lifetime *life, const st
     struct export_trace_block b = trace_block_of(t, life);
     if (life->layer == GS_LAYER_TENSOR) {
         block_alloc(t, &b, life->alloc_ns);
-    } else if (is_device_lifetime(life) && !t->wish->tensors) {
+    } else if (run_has_device_address(life) && !t->wish->tensors) {
         whole_alloc(t, &b, life->alloc_ns);
-    } else if (is_device_lifetime(life) && life->bytes && (life->bytes % GRAIN == 0 || t->imported)) {
+    } else if (run_has_device_address(life) && life->bytes && (life->bytes % GRAIN == 0 || t->imported)) {
         piece_add(t, (struct piece){.address = life->address,
                                     .bytes = life->bytes,
                                     .time_ns = life->alloc_ns,
@@ -443,9 +436,9 @@ static void trace_on_free(void *self, const struct run_lifetime *life, const str
     struct export_trace_block b = trace_block_of(t, life);
     if (life->layer == GS_LAYER_TENSOR)
         tensor_free(t, &b, life->free_ns);
-    else if (is_device_lifetime(life) && !t->wish->tensors)
+    else if (run_has_device_address(life) && !t->wish->tensors)
         block_free(t, &b, life->free_ns, true);
-    else if (is_device_lifetime(life))
+    else if (run_has_device_address(life))
         piece_remove(t, life->address, false, life->free_ns, b.free_stack);
 }
 
@@ -498,7 +491,7 @@ static void gather_lifetime(void *self, const struct run_lifetime *life)
     struct tracer *t = self;
     bool tensor = life->layer == GS_LAYER_TENSOR;
     if (life->device != t->wish->device || life->alloc_ns > t->wish->until_ns || life->free_ns <= t->wish->until_ns ||
-        !life->bytes || (t->wish->tensors ? !tensor : !is_device_lifetime(life)))
+        !life->bytes || (t->wish->tensors ? !tensor : !run_has_device_address(life)))
         return;
     struct export_trace_block b = trace_block_of(t, life);
     *ARENA_PUSH(t->state->blocks, t->state->blocks_n, t->blocks_cap) = b;

@@ -1,6 +1,5 @@
 #include "analyzer/fleet/fleet.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/top/find.h"
 

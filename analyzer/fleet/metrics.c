@@ -131,7 +131,6 @@ static void write_recording(struct writer *w)
     end_int(w, 1);
 }
 
-/* A metric of one value. */
 #define WRITE(name, end, value)        \
     static void name(struct writer *w) \
     {                                  \

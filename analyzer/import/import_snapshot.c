@@ -355,28 +355,26 @@ static bool has_history(const struct importer *s)
     return false;
 }
 
-/* Writes the memory before the first event: each segment before its blocks. Blocks that were freed but still in use are
- * allocated and freed before that. */
+/* Writes the memory before the first event. All segments are written before the blocks, because only tensors state what
+ * is reserved. Blocks that were freed but still in use are allocated and freed before that. */
 static void write_held(struct importer *s)
 {
-    size_t segments_n, blocks_n, pending_n, at = 0;
+    size_t segments_n, blocks_n, pending_n;
     const struct import_snapshot_piece **segments = sort_pieces(&s->held, &segments_n),
                                        **blocks = sort_pieces(&s->blocks, &blocks_n),
                                        **pending = sort_pieces(&s->pending, &pending_n);
     const bool history = has_history(s);
     for (size_t i = 0; i < pending_n; i++) write_pending(s, pending[i]);
-    for (size_t i = 0; i <= segments_n; i++) {
-        const struct import_snapshot_piece *next = i < segments_n ? segments[i] : NULL;
-        for (; at < blocks_n && (!next || blocks[at]->address < next->address); at++) {
-            struct import_event e = snapshot_event_of(s, blocks[at]);
-            e.stack = e.stack || !history ? e.stack : import_feed_before(s->feed);
-            write_tensor(s, &e, blocks[at]->device, false);
-        }
-        if (!next) break;
-        struct import_event e = snapshot_event_of(s, next);
-        e.stack = e.stack || !history ? e.stack : import_feed_before(s->feed);
-        write_imported_segment(s, &e, next->device, false, next->mapped ? next->bytes : 0);
-        write_pool(s, &e, next->pool);
+    for (size_t i = 0; i < segments_n; i++) {
+        struct import_event e = snapshot_event_of(s, segments[i]);
+        if (!e.stack && history) e.stack = import_feed_before(s->feed);
+        write_imported_segment(s, &e, segments[i]->device, false, segments[i]->mapped ? segments[i]->bytes : 0);
+        write_pool(s, &e, segments[i]->pool);
+    }
+    for (size_t i = 0; i < blocks_n; i++) {
+        struct import_event e = snapshot_event_of(s, blocks[i]);
+        if (!e.stack && history) e.stack = import_feed_before(s->feed);
+        write_tensor(s, &e, blocks[i]->device, false);
     }
     ARENA_RELEASE(segments, blocks, pending);
 }

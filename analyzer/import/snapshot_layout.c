@@ -49,7 +49,6 @@ static void remove_layout_part(struct layout *l, uint32_t at)
     l->spare = at;
 }
 
-/* The part that begins at an address. */
 static uint32_t layout_part_at(const struct layout *l, uint64_t address)
 {
     const uint32_t at = map_get(&l->at, address);
@@ -98,8 +97,6 @@ static int64_t taken_of(const struct layout *l, const struct part *part, int64_t
     const bool splits = exact || part->small || (bytes < l->max_split && part->bytes - bytes > MIB);
     return splits ? bytes : part->bytes;
 }
-
-/* --- the memory before the events --------------------------------------------------------------------- */
 
 SORT_ORDER(order_layout_pieces, struct import_layout_piece,
            SORT_UP(x->piece->address, y->piece->address) ?: SORT_UP(x->block, y->block))
@@ -155,8 +152,6 @@ static void begin_layout(struct layout *l, struct import_layout_piece *list, siz
         if (!note_extra(&p->extra, both.bytes - p->bytes)) l->unknown[p->device] = true;
     }
 }
-
-/* --- the events ------------------------------------------------------------------------------------------ */
 
 /* False: the allocator cannot have done this. */
 static bool follow_event(struct layout *l, struct import_snapshot_event *e)

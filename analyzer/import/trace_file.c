@@ -1,7 +1,6 @@
 #include "analyzer/import/trace_file.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/import/trace_event.h"
 #include "schema/event.h"

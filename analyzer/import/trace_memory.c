@@ -1,6 +1,5 @@
 #include "analyzer/import/trace_memory.h"
 
-#include <stdlib.h>
 
 static const uint32_t freed = MAP_NEW - 1;
 static const uint64_t first_made_up = (uint64_t)1 << 52;

@@ -205,7 +205,6 @@ static json_t *estimate_peak_json(const struct estimate_result *r)
     return o;
 }
 
-/* The parts' names for people. */
 static json_t *part_names(void)
 {
     json_t *o = json_object();
@@ -215,7 +214,6 @@ static json_t *part_names(void)
     return o;
 }
 
-/* The answer for --serve. */
 static json_t *server_json(const struct estimate_server *s)
 {
     return json_pack(

@@ -54,11 +54,12 @@ static bool is_library(const char *path)
     return readable;
 }
 
-/* A folder in TMPDIR or /tmp that only this user can change. */
+/* A folder that only this user can change: in TMPDIR, or in /tmp if there is no TMPDIR that can be written. */
 static bool make_link_folder(char *out, size_t size)
 {
     const char *given = getenv("TMPDIR");
-    const char *base = given && *given == '/' && !strpbrk(given, LAUNCH_SEPARATORS) ? given : "/tmp";
+    const bool usable = given && *given == '/' && !strpbrk(given, LAUNCH_SEPARATORS) && access(given, W_OK | X_OK) == 0;
+    const char *base = usable ? given : "/tmp";
     struct stat status;
     int n = snprintf(out, size, "%s/gpuspy-%u", base, (unsigned)geteuid());
 
@@ -141,31 +142,33 @@ void launch_set(struct launch *l, const char *name, const char *value)
     l->value[l->variables++] = value;
 }
 
-/* Whether an entry of LD_PRELOAD is a sanitizer's runtime library. It must come before all other entries. */
-static bool is_sanitizer(const char *name, size_t n)
+enum preload_kind { PRELOAD_SANITIZER, PRELOAD_RECORDER, PRELOAD_OTHER };
+
+/* A sanitizer's runtime library must come before all other entries. A recorder, such as an image's, would record each
+ * call a second time, below this one. */
+static enum preload_kind preload_kind_of(const char *entry, size_t n)
 {
     static const char *const stems[] = {"libasan.", "libtsan.", "liblsan.", "libubsan.", "libhwasan.", "libclang_rt."};
+    const char *slash = memrchr(entry, '/', n), *name = slash ? slash + 1 : entry;
 
-    for (size_t i = n; i > 0; i--)
-        if (name[i - 1] == '/') {
-            name += i, n -= i;
-            break;
-        }
-    return ANY_OF(s, stems, COUNT_OF(stems), n > strlen(*s) && strncmp(name, *s, strlen(*s)) == 0);
+    n -= (size_t)(name - entry);
+    if (n == strlen("libgpuspy.so") && memcmp(name, "libgpuspy.so", n) == 0) return PRELOAD_RECORDER;
+    return ANY_OF(s, stems, COUNT_OF(stems), n > strlen(*s) && strncmp(name, *s, strlen(*s)) == 0) ? PRELOAD_SANITIZER
+                                                                                                   : PRELOAD_OTHER;
 }
 
-/* Appends the entries of LD_PRELOAD that are sanitizers, or those that are not. */
-static void add_preload_entries(char *out, size_t size, size_t *used, const char *list, bool sanitizers)
+static void add_preload_entries(char *out, size_t size, size_t *used, const char *list, enum preload_kind kind)
 {
     for (const char *p = list; *p;) {
         size_t n = strcspn(p, ": ");
-        if (n && is_sanitizer(p, n) == sanitizers && *used < size)
+        if (n && preload_kind_of(p, n) == kind && *used < size)
             *used += (size_t)snprintf(out + *used, size - *used, "%s%.*s", *used ? ":" : "", (int)n, p);
         p += n + (p[n] != 0);
     }
 }
 
-/* Puts the recorder before the other preloaded libraries, such as an allocator, which keep their order. */
+/* Puts the recorder before the other preloaded libraries, such as an allocator, which keep their order, and in place of
+ * other recorders. */
 static bool set_preload(const char *library)
 {
     const char *others = getenv("LD_PRELOAD");
@@ -173,9 +176,9 @@ static bool set_preload(const char *library)
     char *preload = malloc(size);
 
     if (!preload) return false;
-    add_preload_entries(preload, size, &used, others ? others : "", true);
+    add_preload_entries(preload, size, &used, others ? others : "", PRELOAD_SANITIZER);
     used += (size_t)snprintf(preload + used, size - used, "%s%s", used ? ":" : "", library);
-    add_preload_entries(preload, size, &used, others ? others : "", false);
+    add_preload_entries(preload, size, &used, others ? others : "", PRELOAD_OTHER);
     bool set = setenv("LD_PRELOAD", preload, 1) == 0;
     free(preload);
     return set;

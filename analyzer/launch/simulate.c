@@ -62,7 +62,6 @@ bool launch_simulate_folder(char *folder, size_t size, char *why, size_t why_siz
  * Hopper, because programs built for CUDA know no other. */
 static bool find_simulated(const char *key, struct estimate_gpu *gpu)
 {
-    static char product[UNITS_TEXT + 8];
     uint64_t bytes;
     const struct estimate_gpu *named = estimate_gpu_require_or_size("run", "simulate", key, &bytes);
     const bool size = !named && bytes > 0;
@@ -75,8 +74,7 @@ static bool find_simulated(const char *key, struct estimate_gpu *gpu)
     if (!named) return false;
     *gpu = *named;
     if (size) {
-        snprintf(product, sizeof product, "%s GPU", UNITS_BYTES(bytes));
-        gpu->product = product;
+        gpu->product = "GPU";
         gpu->total_bytes = bytes;
     }
     gpu->capability = gpu->simulated ? gpu->capability : "9.0";

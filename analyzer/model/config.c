@@ -15,13 +15,11 @@ static const struct model_config_type types[] = {
 #define CONFIG(name, family, vocab, hidden, layers, heads, kv, head_dim, ffn, context, traits) \
     {name, MODEL_##family, vocab, hidden, layers, heads, kv, head_dim, ffn, context, traits},
 #include "analyzer/model/configs.def"
-#undef CONFIG
 };
 
 static const char type_names[] =
 #define CONFIG(name, ...) name "|"
 #include "analyzer/model/configs.def"
-#undef CONFIG
     "";
 
 /* Types whose language model is of another type. */

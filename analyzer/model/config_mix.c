@@ -173,7 +173,6 @@ static void read_mixers(struct mix *m)
     }
 }
 
-/* Which of the layers have experts. */
 static void read_sparse_layers(struct mix *m)
 {
     struct model_reading *r = m->r;

@@ -9,7 +9,6 @@
 
 #define NUMBER_MAX 1000000000u
 
-/* A number that a model must have. */
 static uint64_t read_positive_number(struct model_reading *r, const char *keys, uint64_t absent, uint64_t most)
 {
     char name[64];

@@ -1,6 +1,5 @@
 /* Convolutional networks, each walked operation by operation as its forward pass does. A walk lists the tensors, or the
  * sizes of the operations' outputs. */
-#include <stdio.h>
 #include <string.h>
 #include "analyzer/base/words.h"
 #include "analyzer/base/each.h"

@@ -4,32 +4,30 @@
 #include "analyzer/model/model.h"
 
 /* OP(id, word, what it is) */
-/* clang-format off */
-#define CONV_OPS(OP)                                                                                 \
-    OP(CONV, "conv", "convolution")                                                                  \
-    OP(BATCH_NORM, "batch_norm", "norm over the batch")                                              \
-    OP(LAYER_NORM, "layer_norm", "norm over the channels of each position")                             \
-    OP(RELU, "relu", "")                                                                             \
-    OP(RELU6, "relu6", "")                                                                           \
-    OP(SILU, "silu", "")                                                                             \
-    OP(GELU, "gelu", "")                                                                             \
-    OP(SIGMOID, "sigmoid", "")                                                                       \
-    OP(HARDSWISH, "hardswish", "")                                                                   \
-    OP(HARDSIGMOID, "hardsigmoid", "")                                                               \
-    OP(MAX_POOL, "max_pool", "")                                                                     \
-    OP(AVERAGE_POOL, "average_pool", "")                                                             \
-    OP(LINEAR, "linear", "fully connected, or on the channels of each position")                        \
-    OP(ADD, "add", "a residual connection")                                                          \
-    OP(MULTIPLY, "multiply", "by a gate or a scale of each channel")                                 \
-    OP(JOIN, "join", "of channels (torch.cat)")                                                      \
-    OP(DROPOUT, "dropout", "")                                                                       \
-    OP(DROP_PATH, "drop_path", "stochastic depth: one random number per image")                      \
-    OP(CAST, "cast", "under autocast, to the half type")                                              \
-    OP(VECTOR_NORM, "vector_norm", "of each channel")                                                \
-    OP(COPY, "copy", "or another operation of which backward needs nothing")                         \
-    OP(MATMUL, "matmul", "of two inputs")                                                            \
+#define CONV_OPS(OP)                                                             \
+    OP(CONV, "conv", "convolution")                                              \
+    OP(BATCH_NORM, "batch_norm", "norm over the batch")                          \
+    OP(LAYER_NORM, "layer_norm", "norm over the channels of each position")      \
+    OP(RELU, "relu", "")                                                         \
+    OP(RELU6, "relu6", "")                                                       \
+    OP(SILU, "silu", "")                                                         \
+    OP(GELU, "gelu", "")                                                         \
+    OP(SIGMOID, "sigmoid", "")                                                   \
+    OP(HARDSWISH, "hardswish", "")                                               \
+    OP(HARDSIGMOID, "hardsigmoid", "")                                           \
+    OP(MAX_POOL, "max_pool", "")                                                 \
+    OP(AVERAGE_POOL, "average_pool", "")                                         \
+    OP(LINEAR, "linear", "fully connected, or on the channels of each position") \
+    OP(ADD, "add", "a residual connection")                                      \
+    OP(MULTIPLY, "multiply", "by a gate or a scale of each channel")             \
+    OP(JOIN, "join", "of channels (torch.cat)")                                  \
+    OP(DROPOUT, "dropout", "")                                                   \
+    OP(DROP_PATH, "drop_path", "stochastic depth: one random number per image")  \
+    OP(CAST, "cast", "under autocast, to the half type")                         \
+    OP(VECTOR_NORM, "vector_norm", "of each channel")                            \
+    OP(COPY, "copy", "or another operation of which backward needs nothing")     \
+    OP(MATMUL, "matmul", "of two inputs")                                        \
     OP(SOFTMAX, "softmax", "")
-/* clang-format on */
 
 #define OP(id, word, what) CONV_##id,
 enum model_conv_op { CONV_OPS(OP) };

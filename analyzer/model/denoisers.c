@@ -413,7 +413,6 @@ static uint32_t walk_patches(struct walk *w)
     return walk_conv(w, walk_input(w, w->d->latent, w->places * 4), w->s->hidden, 4, 1, w->places, true);
 }
 
-/* The two streams of image and text. */
 struct streams {
     uint32_t image, text;
 };
@@ -741,7 +740,6 @@ static void denoise_hunyuan(struct walk *w)
 static const struct model_pipeline pipelines[] = {
 #define PIPELINE(id, ...) {#id, __VA_ARGS__},
 #include "analyzer/model/denoisers.def"
-#undef PIPELINE
 };
 
 const struct model_pipeline *model_pipeline_of(const struct model *m)

@@ -36,8 +36,6 @@ void model_name_of(const char *path, char *out, size_t size);
  * it. */
 char *model_config_beside(const char *path);
 
-/* --- tensors of files, grouped by form (stored.c) --- */
-
 struct model_stored_tensor {
     const char *name; /* `length` bytes of UTF-8 */
     size_t length;
@@ -88,6 +86,5 @@ bool model_safetensors_read(const char *command, const char *path, int *exit_cod
 /* Makes a model of these tensors, with the config.json beside `f`, if any. safetensors_model.c */
 bool model_build_safetensors(const struct model_stored *s, const struct model_file *f, struct model *m);
 
-/* --- a folder (folder.c) --- */
 typedef bool model_read_fn(const char *command, const char *path, struct model *m, int *exit_code);
 bool model_from_folder(const struct model_file *f, model_read_fn *read, struct model *m);

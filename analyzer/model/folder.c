@@ -54,7 +54,6 @@ static const char *find_entry_ending(const struct entries *e, const char *with, 
     return first;
 }
 
-/* "folder/name" */
 static char *path_in_folder(const struct model_file *f, const char *name)
 {
     const size_t n = strlen(f->path);

@@ -4,28 +4,26 @@
 #include "analyzer/model/stored.h"
 
 /* KEY(id, key after the architecture's name) */
-/* clang-format off */
-#define GGUF_KEYS(KEY)                                                     \
-    KEY(LAYERS, "block_count")                                             \
-    KEY(HIDDEN, "embedding_length")                                        \
-    KEY(CONTEXT, "context_length")                                         \
-    KEY(FFN, "feed_forward_length")                                        \
-    KEY(HEADS, "attention.head_count")                                     \
-    KEY(KV_HEADS, "attention.head_count_kv")                               \
-    KEY(KEY_LENGTH, "attention.key_length")                                \
-    KEY(VALUE_LENGTH, "attention.value_length")                            \
-    KEY(KEY_LENGTH_MLA, "attention.key_length_mla")                        \
-    KEY(VALUE_LENGTH_MLA, "attention.value_length_mla")                    \
-    KEY(Q_RANK, "attention.q_lora_rank")                                   \
-    KEY(KV_RANK, "attention.kv_lora_rank")                                 \
-    KEY(ROPE, "rope.dimension_count")                                      \
-    KEY(WINDOW, "attention.sliding_window")                                \
-    KEY(EXPERTS, "expert_count")                                           \
-    KEY(EXPERTS_USED, "expert_used_count")                                 \
-    KEY(EXPERTS_SHARED, "expert_shared_count")                             \
-    KEY(EXPERT_FFN, "expert_feed_forward_length")                          \
+#define GGUF_KEYS(KEY)                                  \
+    KEY(LAYERS, "block_count")                          \
+    KEY(HIDDEN, "embedding_length")                     \
+    KEY(CONTEXT, "context_length")                      \
+    KEY(FFN, "feed_forward_length")                     \
+    KEY(HEADS, "attention.head_count")                  \
+    KEY(KV_HEADS, "attention.head_count_kv")            \
+    KEY(KEY_LENGTH, "attention.key_length")             \
+    KEY(VALUE_LENGTH, "attention.value_length")         \
+    KEY(KEY_LENGTH_MLA, "attention.key_length_mla")     \
+    KEY(VALUE_LENGTH_MLA, "attention.value_length_mla") \
+    KEY(Q_RANK, "attention.q_lora_rank")                \
+    KEY(KV_RANK, "attention.kv_lora_rank")              \
+    KEY(ROPE, "rope.dimension_count")                   \
+    KEY(WINDOW, "attention.sliding_window")             \
+    KEY(EXPERTS, "expert_count")                        \
+    KEY(EXPERTS_USED, "expert_used_count")              \
+    KEY(EXPERTS_SHARED, "expert_shared_count")          \
+    KEY(EXPERT_FFN, "expert_feed_forward_length")       \
     KEY(DENSE_LAYERS, "leading_dense_block_count")
-/* clang-format on */
 
 #define KEY(id, key) GGUF_##id,
 enum model_gguf_key { GGUF_KEYS(KEY) GGUF_KEYS_N };

@@ -11,7 +11,6 @@ struct model_scan {
     const char *problem; /* the first problem; static */
 };
 
-/* Whether the text is UTF-8. */
 bool model_scan_utf8(const char *text, size_t n);
 /* Skips blanks and `c`; false, without a problem, if something else follows. */
 bool model_scan_take(struct model_scan *s, char c);

@@ -3,7 +3,6 @@
 #include "analyzer/base/arena.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct model_tensor *model_add(struct model *m, const char *name, enum model_tensor_role role,
                                enum model_tensor_place place, uint64_t rows, uint64_t cols, uint64_t count)

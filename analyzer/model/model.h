@@ -15,20 +15,18 @@
 #include <stdio.h>
 
 /* FAMILY(id, word, description): determines how activations are computed and which tensors there are. */
-/* clang-format off */
-#define MODEL_FAMILIES(FAMILY)                                                                       \
-    FAMILY(UNKNOWN, "unknown", "only its tensors or their number are known")                         \
-    FAMILY(GPT, "gpt", "decoder with LayerNorm, biases and a plain MLP: GPT-2, OPT, NeoX, Falcon")   \
+#define MODEL_FAMILIES(FAMILY)                                                                              \
+    FAMILY(UNKNOWN, "unknown", "only its tensors or their number are known")                                \
+    FAMILY(GPT, "gpt", "decoder with LayerNorm, biases and a plain MLP: GPT-2, OPT, NeoX, Falcon")          \
     FAMILY(LLAMA, "llama", "decoder with rotary positions, RMSNorm and a gated MLP; with experts: Mixtral") \
-    FAMILY(BERT, "bert", "encoder of text: BERT, RoBERTa, ELECTRA, ALBERT; before each block: ModernBERT") \
-    FAMILY(VIT, "vit", "encoder of image patches: ViT, DeiT, DINOv2, BEiT")                          \
-    FAMILY(CLIP, "clip", "two towers, of images and of text: CLIP, SigLIP")                          \
-    FAMILY(CONV, "conv", "convolutional network, known by its name")                                 \
-    FAMILY(T5, "t5", "encoder and decoder with cross-attention: T5, BART, Marian, Pegasus, mBART, NLLB") \
-    FAMILY(WHISPER, "whisper", "encoder of 30 seconds of audio, decoder with cross-attention")       \
-    FAMILY(MAMBA, "mamba", "state-space decoder without attention: Mamba; with heads: Mamba-2")      \
+    FAMILY(BERT, "bert", "encoder of text: BERT, RoBERTa, ELECTRA, ALBERT; before each block: ModernBERT")  \
+    FAMILY(VIT, "vit", "encoder of image patches: ViT, DeiT, DINOv2, BEiT")                                 \
+    FAMILY(CLIP, "clip", "two towers, of images and of text: CLIP, SigLIP")                                 \
+    FAMILY(CONV, "conv", "convolutional network, known by its name")                                        \
+    FAMILY(T5, "t5", "encoder and decoder with cross-attention: T5, BART, Marian, Pegasus, mBART, NLLB")    \
+    FAMILY(WHISPER, "whisper", "encoder of 30 seconds of audio, decoder with cross-attention")              \
+    FAMILY(MAMBA, "mamba", "state-space decoder without attention: Mamba; with heads: Mamba-2")             \
     FAMILY(DENOISER, "denoiser", "UNet or transformer of a diffusion pipeline")
-/* clang-format on */
 
 #define FAMILY(id, word, what) MODEL_##id,
 enum model_family { MODEL_FAMILIES(FAMILY) MODEL_FAMILIES_N };
@@ -78,7 +76,6 @@ enum { MODEL_BLOCKS_MAX = 16 };
 #define MODEL_AS_CONTEXT UINT64_MAX /* for `positions`: a learned table of `context` rows */
 
 /* DENOISER(id, denoise_… that walks it, class in diffusers) */
-/* clang-format off */
 #define MODEL_DENOISERS(DENOISER)                                 \
     DENOISER(UNET, unet, "UNet2DConditionModel")                  \
     DENOISER(FLUX, flux, "FluxTransformer2DModel")                \
@@ -89,7 +86,6 @@ enum { MODEL_BLOCKS_MAX = 16 };
     DENOISER(COGVIDEOX, cogvideox, "CogVideoXTransformer3DModel") \
     DENOISER(HUNYUAN, hunyuan, "HunyuanVideoTransformer3DModel")  \
     DENOISER(LTX, ltx, "LTXVideoTransformer3DModel")
-/* clang-format on */
 
 #define DENOISER(id, walk, name) MODEL_DENOISER_##id,
 enum model_denoiser_kind { MODEL_DENOISERS(DENOISER) MODEL_DENOISERS_N };
@@ -99,7 +95,6 @@ enum model_denoiser_kind { MODEL_DENOISERS(DENOISER) MODEL_DENOISERS_N };
 enum model_pipeline_id {
 #define PIPELINE(id, ...) MODEL_PIPELINE_##id,
 #include "analyzer/model/denoisers.def"
-#undef PIPELINE
 };
 
 enum { MODEL_UNET_LEVELS = 4 };
@@ -278,7 +273,7 @@ struct model {
 };
 
 #define MODEL_PARAMS_MAX 1000000000000000u /* 1e15 */
-#define MODEL_LAYERS_MAX 100000u           /* estimates loop over the layers */
+#define MODEL_LAYERS_MAX 10000u            /* estimates loop over the layers */
 
 /* All functions that make a model return false after one line on stderr ("COMMAND: what, where, what to do"), with
  * `*exit_code` 2 (usage) or 3 (a bad file). Call model_free() in all cases. */
@@ -320,7 +315,6 @@ bool model_untie(const char *command, struct model *m, int *exit_code);
 struct model_shape model_block_shape(const struct model_shape *s, unsigned i);
 /* CLIP: the shape of one tower, as that of a ViT. */
 struct model_shape model_tower_shape(const struct model_shape *s, bool image);
-/* Tokens of one image. */
 uint64_t model_image_tokens(const struct model_shape *s);
 /* Whether layers have this mixer. */
 bool model_has_mixer(const struct model_shape *s, enum model_mixer mixer);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "analyzer/base/text.h"
 #include "analyzer/base/each.h"
 #include "analyzer/base/term.h"
 #include "analyzer/base/units.h"
@@ -93,18 +94,13 @@ static void plain_preset_name(char out[NAME_MAX_BYTES], const char *text, bool p
     }
 }
 
-static bool is_name_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
 /* The next character of a name that is compared. A dash counts only between two digits: regnet_y_1_6gf is not
  * regnet_y_16gf. */
 static const char *next_letter(const char *text, const char *at)
 {
     const char *end = at + strspn(at, "-");
 
-    return end > at && at > text && is_name_digit(at[-1]) && is_name_digit(*end) ? end - 1 : end;
+    return end > at && at > text && text_is_digit(at[-1]) && text_is_digit(*end) ? end - 1 : end;
 }
 
 /* Whether two names are equal except for dashes: "vit_b_16" and "resnet50" are torchvision's. */

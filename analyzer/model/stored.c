@@ -1,5 +1,4 @@
 /* Groups the tensors of files by form: "layers.*.q_proj.weight, 4096 x 4096, BF16, 32 of them". */
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/each.h"
 #include "analyzer/base/term.h"

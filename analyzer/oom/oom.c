@@ -11,6 +11,7 @@
 #include "analyzer/oom/oom_trials.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/allocator/allocator.h"
+#include "analyzer/site/source_context.h"
 #include "analyzer/site/owner.h"
 #include "analyzer/base/sort.h"
 
@@ -100,15 +101,6 @@ static void choose_captures(struct oom_failures *o)
     for (int fatal = 1; fatal >= 0; fatal--)
         for (size_t i = o->groups_n; i-- > 0;)
             if (o->groups[i].fatal == (bool)fatal) choose_capture(o, i);
-}
-
-static uint32_t find_series(const struct run *run, uint32_t process, int device, enum run_series_layer layer)
-{
-    for (size_t i = 0; i < run_series_count(run); i++) {
-        const struct run_series *s = run_series(run, (uint32_t)i);
-        if (s->process == process && s->device == device && s->layer == layer) return (uint32_t)i;
-    }
-    return RUN_NONE;
 }
 
 struct span { /* of the live blocks of a location: the first and the last allocation, the sizes of all but the last */
@@ -312,13 +304,24 @@ static void capture_passes(struct oom_failures *o, struct capture *c, const stru
     }
 }
 
+/* The innermost line of Python; of a copy of nested objects the call, which allocates by several lines in turn. */
+static uint32_t turning_line(const struct run *run, uint32_t stack)
+{
+    uint32_t line = run_stack_python(run, stack);
+    for (uint32_t at = line; at != RUN_NONE; at = run_stack_parent(run, at)) {
+        const struct run_frame *frame = run_stack_frame(run, at);
+        if (frame->kind == GS_FRAME_PYTHON && frame->function && strcmp(frame->function, "deepcopy") == 0) line = at;
+    }
+    return line;
+}
+
 /* How often the lines occur: only if it will be needed, after a failure. */
 static void failures_on_alloc(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct oom_failures *o = self;
     uint32_t *at = SITE_REACH(o->come_of, life->location, o->come_of_cap);
     if (!*at) {
-        uint32_t line = run_stack_python(o->b->run, life->stack);
+        uint32_t line = turning_line(o->b->run, life->stack);
         *at = (line != RUN_NONE ? line : (uint32_t)run_stack_count(o->b->run)) + 1;
     }
     struct come *c = SITE_REACH(o->come, *at - 1, o->come_cap);
@@ -354,7 +357,7 @@ static void find_inputs(struct oom_failures *o)
     for (size_t i = 0; i < run_location_count(o->b->run) && i < o->come_of_cap; i++) {
         struct come *line = o->come_of[i] ? &o->come[o->come_of[i] - 1] : NULL;
         if (line && line->times >= ENTERED && line->times < LAYERS && !line->enters)
-            line->enters = oom_enters_device(o->b, run_location(o->b->run, (uint32_t)i)->stack);
+            line->enters = site_enters_device(o->b, run_location(o->b->run, (uint32_t)i)->stack);
     }
 }
 
@@ -424,11 +427,13 @@ static void failures_on_oom(void *self, const struct run_oom *oom, size_t index)
     const struct run *run = o->b->run;
     if (o->group_of[index] == RUN_NONE) return;
     struct capture *c = &o->captures[o->group_of[index]];
-    uint32_t device = find_series(run, oom->process, oom->device, RUN_SERIES_DEVICE);
-    uint32_t tensor = find_series(run, oom->process, oom->device, RUN_SERIES_TENSOR);
+    uint32_t device = run_find_series(run, oom->process, oom->device, RUN_SERIES_DEVICE);
+    uint32_t tensor = run_find_series(run, oom->process, oom->device, RUN_SERIES_TENSOR);
     bool pinned = oom->layer == GS_LAYER_DEVICE && oom->space == GS_SPACE_PINNED;
     c->facts.layer = pinned ? RUN_SERIES_PINNED : tensor != RUN_NONE ? RUN_SERIES_TENSOR : RUN_SERIES_DEVICE;
-    c->series = pinned ? find_series(run, oom->process, -1, RUN_SERIES_PINNED) : tensor != RUN_NONE ? tensor : device;
+    c->series = pinned               ? run_find_series(run, oom->process, -1, RUN_SERIES_PINNED)
+                : tensor != RUN_NONE ? tensor
+                                     : device;
     c->facts.device_live = device != RUN_NONE ? run_series(run, device)->live_bytes : 0;
     c->by_owner = site_owned_now(o->b, device, &c->by_owner_n);
     c->reserved = oom->device >= 0 && oom->device < 128 ? o->reserved[oom->device] : RUN_UNKNOWN;
@@ -484,8 +489,8 @@ struct oom_failures *oom_start(struct site_builder *b, struct run_observer *obse
 
 static int64_t first_outside(const struct site_builder *b, uint32_t process, int device)
 {
-    EACH_IN (m, b->report->memory)
-        if (m->process == process && m->device == device) return m->outside_first_bytes;
+    const struct result_device_memory *m = result_memory_of(b->report, process, device);
+    if (m) return m->outside_first_bytes;
     RUN_EACH (d, run_devices, b->run)
         if (d->process == process && d->device == device && d->total_bytes != RUN_UNKNOWN &&
             d->free_bytes != RUN_UNKNOWN && d->free_bytes <= d->total_bytes)

@@ -183,9 +183,6 @@ double oom_levels_turnover(const struct run *run, const struct oom_facts *f);
 bool oom_is_in_pass(const struct run *run, uint32_t stack);
 /* A lazy module that makes its parameters at its first call. */
 bool oom_is_lazy(const struct run *run, uint32_t stack);
-/* Copied to the device, or created there, by PyTorch's operators (native_functions.yaml); without native frames, by the
- * statement. */
-bool oom_enters_device(struct site_builder *b, uint32_t stack);
 /* The memory that the program had needed before; after _growing, and after the timelines. */
 void oom_find_demand(struct site_builder *b, struct oom_facts *f);
 /* oom_step.c: the number of the step in which it failed, from 1 on; RUN_UNKNOWN. */

@@ -121,11 +121,14 @@ bool oom_convolution_went_on(const struct run *run, const struct oom_after *a, c
 static const char *end_text(struct oom_words *w, const struct oom_after *a)
 {
     const struct run_process *p = run_process_at(w->b->run, w->f->row->process);
-    return a->exit_status >= 0 ? TEXT(w, "the program exited with status %d", a->exit_status)
-           : p->recording      ? "the program was still running when gpuspy read this"
-           : a->prompt         ? TEXT(w, "%s went on", a->prompt)
-           : p->complete       ? "how the program ended was not recorded"
-                               : "the program was killed or called _exit";
+    char how[RUN_FAILURE_TEXT] = "";
+    (void)run_process_failure(p, how, sizeof how);
+    return a->exit_status >= 0                   ? TEXT(w, "the program exited with status %d", a->exit_status)
+           : p->recording                        ? "the program was still running when gpuspy read this"
+           : a->prompt                           ? TEXT(w, "%s went on", a->prompt)
+           : p->complete                         ? "how the program ended was not recorded"
+           : p->exit_signal > 0 && !p->exception ? TEXT(w, "the program was %s", how)
+                                                 : "the program was killed or called _exit";
 }
 
 bool oom_after_rows_are_missing(const struct oom_words *w)
@@ -160,6 +163,8 @@ const char *oom_after_text(struct oom_words *w)
                : a->granted          ? "the program executed the failing line again"
                                      : what_followed(w, a);
     case RESULT_OUTCOME_ENDED:
+        if (a->raised && a->exit_status >= 0)
+            return TEXT(w, "its exception ended the program with status %d", a->exit_status);
         if (a->raised) return TEXT(w, "its exception ended the program; %s", end_text(w, a));
         return TEXT(w, "%s; %s", what_followed(w, a), end_text(w, a));
     case RESULT_OUTCOME_UNKNOWN:

@@ -162,19 +162,3 @@ bool oom_is_lazy(const struct run *run, uint32_t stack)
 {
     return run_stack_is_in(run, stack, NULL, "initialize_parameters");
 }
-
-/* Without native frames, the statement shows it. */
-static bool names_entry(struct site_builder *b, uint32_t stack)
-{
-    static const char *const words[] = {".to(", ".cuda(", "device=", "rand", "zeros(", "ones(", "full(", "arange("};
-    return ANY_OF(w, words, COUNT_OF(words), site_statement_has(b, stack, *w));
-}
-
-bool oom_enters_device(struct site_builder *b, uint32_t stack)
-{
-    static const char *const operators[] = {"_to_copy",   "_ops::rand",   "_ops::zeros", "_ops::ones",
-                                            "_ops::full", "_ops::arange", "_ops::normal"};
-    const struct run_frame *frame = run_stack_frame(b->run, stack);
-    if (!frame || frame->kind != GS_FRAME_NATIVE) return names_entry(b, stack);
-    return ANY_OF(o, operators, COUNT_OF(operators), run_stack_calls(b->run, stack, *o));
-}

@@ -103,24 +103,19 @@ void oom_explain_failed(struct oom_words *w)
                          (unsigned long long)p->count, p->count == 1 ? "" : "s", oom_place_text(w, p->stack));
     w->v->holders_n = retry == RUN_NONE ? site_find_kept_errors(w->b, p->stack, &w->v->holders) : 0;
     const struct result_holder *h = w->v->holders_n ? w->v->holders : NULL;
-    struct result_measure m = {
-        .text = h ? TEXT(w, "%s; %s", site_kept_text(w->b->arena, "", h, w->v->holders_n), h->instead)
-                : retry != RUN_NONE
-                    ? TEXT(w, "%s tries again inside the except block: do so after it has ended (set a variable there)",
-                           oom_place_text(w, retry))
-                : keeper
-                    ? TEXT(w,
-                           "before you try again, run %s `1/0`, which replaces that exception, then `import gc; "
-                           "gc.collect()`%s",
-                           cell ? "a cell with" : "the statement", cell ? " in another cell" : "")
-                    : "try again after the except block has ended, not inside it, and do not store the exception (or "
-                      "del it, or `traceback.clear_frames(e.__traceback__)`)",
-        .frees_bytes = p->bytes,
-        .enough = -1,
-        .effort = OOM_EFFORT_LINE,
-        .first = true,
-        .certainty = RESULT_CERTAINTY_INFERRED,
-        .refuted_by = "if the program keeps the tensors of that pass on purpose"};
+    const char *text =
+        h ? TEXT(w, "%s; %s", site_kept_text(w->b->arena, "", h, w->v->holders_n), h->instead)
+        : retry != RUN_NONE
+            ? TEXT(w, "%s tries again inside the except block: do so after it has ended (set a variable there)",
+                   oom_place_text(w, retry))
+        : keeper ? TEXT(w,
+                        "before you try again, run %s `1/0`, which replaces that exception, then `import gc; "
+                        "gc.collect()`%s",
+                        cell ? "a cell with" : "the statement", cell ? " in another cell" : "")
+                 : "try again after the except block has ended, not inside it, and do not store the exception (or "
+                   "del it, or `traceback.clear_frames(e.__traceback__)`)";
+    struct result_measure m = oom_line_measure(p->bytes, -1, RESULT_CERTAINTY_INFERRED,
+                                               "if the program keeps the tensors of that pass on purpose", text);
     const struct oom_drop drop = {.from_ns = p->from_ns + 1, .before_ns = p->to_ns + 1, .in_pass = true};
     oom_layout_decide(w->b, w->f, &drop, "without the pass that failed", &m);
     oom_add_measure(w->b, w->v, m);

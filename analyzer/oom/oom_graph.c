@@ -12,6 +12,7 @@
  * program evaluates: earlier backward passes followed other lines, or the names of its functions show it.
  */
 #include "analyzer/oom/oom_graph.h"
+#include "analyzer/base/each.h"
 #include "analyzer/site/site.h"
 #include "analyzer/site/holder.h"
 #include "analyzer/site/source_context.h"
@@ -169,7 +170,7 @@ static struct freed *list_freed(struct site_builder *b, const struct oom_live *l
     size_t found = 0;
     EACH (o, live, n) {
         const uint32_t stack = run_location(b->run, o->location)->stack;
-        if (o->count <= 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) && oom_enters_device(b, stack))
+        if (o->count <= 2 && stack != RUN_NONE && !oom_is_in_pass(b->run, stack) && site_enters_device(b, stack))
             list[found++] = (struct freed){o->bytes / (int64_t)o->count, o->last_ns, o->times};
     }
     SORT(list, found, order_freed_by_size);
@@ -356,6 +357,12 @@ static uint32_t pass_kept_by(const struct run *run, const struct oom_live *live,
     return found;
 }
 
+/* A backward pass has freed blocks of the call path, perhaps on autograd's own thread. */
+static bool is_ended(const struct oom_passes *p, uint32_t location)
+{
+    return (location < p->freed_cap && p->freed[location]) || (location < p->silent_cap && p->silent_ns[location]);
+}
+
 /* A loss that the program keeps after backward() has lost its graph: backward() freed it, and little of its pass is
  * live. Then the graph is that of another pass, and its result is what the program keeps. */
 static const struct result_growth *ending_in_other(struct site_builder *b, const struct oom_passes *p,
@@ -374,13 +381,37 @@ static const struct result_growth *ending_in_other(struct site_builder *b, const
     for (uint32_t i = 0; i < run_location_count(b->run) && i < p->made_cap; i++) {
         if (!p->made[i] || site_pass_caller(b->run, run_location(b->run, i)->stack) != other) continue;
         made += p->made[i];
-        ended = ended || (i < p->freed_cap && p->freed[i]) || (i < p->silent_cap && p->silent_ns[i]);
+        ended = ended || is_ended(p, i);
     }
     if (!ended || (double)kept >= of_graph * (double)made) return g;
     struct result_growth *ends = arena_alloc(b->arena, sizeof *ends);
     *ends = *g;
     ends->newest = site_of_call(b, own);
     return ends;
+}
+
+/* Did a backward pass free what the line of the pass made when it was called from elsewhere? */
+static bool is_trained_elsewhere(const struct oom_passes *p, const struct run *run, uint32_t own)
+{
+    const struct run_frame *caller = run_stack_frame(run, own);
+    for (uint32_t i = 0; i < run_location_count(run); i++) {
+        const uint32_t stack = is_ended(p, i) ? run_location(run, i)->stack : RUN_NONE,
+                       pass = stack == RUN_NONE ? RUN_NONE : site_pass_caller(run, stack);
+        const struct run_frame *frame = pass == RUN_NONE ? NULL : run_stack_frame(run, pass);
+        if (frame && pass != own && frame->file == caller->file && frame->line == caller->line) return true;
+    }
+    return false;
+}
+
+/* The program goes on training, no backward pass has freed any of these graphs, and none will: no loss is computed from
+ * what the program keeps of them. */
+static bool outlives_training(struct site_builder *b, const struct oom_passes *p, const struct oom_facts *f)
+{
+    static const char *const words[] = {"retain_graph", "create_graph", ".grad(", " grad("};
+    const uint32_t pass = site_pass_caller(b->run, f->growing_stack);
+    return f->graph == OOM_GRAPH_INFERRED && f->backward_ns != RUN_UNKNOWN && f->backward_ns > f->growing_middle_ns &&
+           !f->growing_freed && pass != RUN_NONE && !is_trained_elsewhere(p, b->run, pass) &&
+           site_source_lacks(b, f->growing_stack, words, COUNT_OF(words)) && loss_of_stored(b, f) == SITE_LOSS_NO;
 }
 
 void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
@@ -420,6 +451,7 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
         f->pending = false;
         evaluates = true;
     }
-    f->evaluates = since && evaluates && !site_statement_has(b, f->growing_stack, "vjp(") &&
+    f->evaluates = (since ? evaluates : outlives_training(b, p, f)) &&
+                   !site_statement_has(b, f->growing_stack, "vjp(") &&
                    !site_statement_has(b, f->growing_stack, "linearize(");
 }

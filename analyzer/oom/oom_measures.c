@@ -173,7 +173,6 @@ static int64_t category_bytes_of_activations(const struct oom_sight *s)
     return s->of[RESULT_CATEGORY_ACTIVATIONS].bytes;
 }
 
-/* A setting with which the replay serves the request. */
 static void add_replayed_measure(struct oom_sight *s, enum oom_replay_setting setting, const struct whatif_request *r)
 {
     const char *variable = s->set.variable ? s->set.variable : "PYTORCH_CUDA_ALLOC_CONF";
@@ -248,7 +247,7 @@ static void measure_expandable(struct oom_sight *s)
                 most   ? OOM_MEASURE_AT_MOST
                 : fits ? OOM_MEASURE_FITS
                        : OOM_MEASURE_FITS_NOT,
-                TEXT(s, s->set.text ? "add expandable_segments:True to %s%s" : "set %s=expandable_segments:True%s",
+                TEXT(s, s->set.text ? "add `expandable_segments:True` to %s%s" : "set `%s=expandable_segments:True`%s",
                      variable, s->set.expandable == RUN_UNSURE ? ", unless it is already set" : ""));
     if (s->v->cause == RESULT_CAUSE_FRAGMENTATION && fits) lead_measure(s, before);
 }
@@ -426,9 +425,8 @@ static void measure_gradients(struct oom_sight *s)
         const size_t before = s->v->measures_n;
         add_measure(s, OOM_EFFORT_LINE, untrained, 0,
                     TEXT(s,
-                         "call `requires_grad_(False)` on the parameters that no optimizer trains (a teacher, a frozen "
-                         "part), whose gradients hold %s; `torch.no_grad()` around a teacher's forward "
-                         "pass also frees its activations",
+                         "call `requires_grad_(False)` on parameters that no optimizer trains: their gradients hold "
+                         "%s; `torch.no_grad()` around a teacher's forward pass also frees its activations",
                          SIZE(s, untrained)));
         if (untrained >= s->need && s->v->cause != RESULT_CAUSE_LEAK) lead_measure(s, before);
     } else if (s->phase == OOM_FORWARD && held && zero &&
@@ -460,12 +458,11 @@ static void measure_displayed(struct oom_sight *s)
     const int64_t held = bytes_of_kind(s, is_displayed);
     if (!held) return;
     const size_t before = s->v->measures_n;
-    const bool helps =
-        add_drop(s, OOM_EFFORT_LINE, is_displayed, "without the memory of these cells", held,
-                 TEXT(s,
-                      "end a cell's last line with a semicolon: otherwise Out[] keeps its value; cells that displayed "
-                      "tensors hold %s, which `for n in list(Out): get_ipython().del_var(f'_{n}')` drops",
-                      SIZE(s, held)));
+    const bool helps = add_drop(s, OOM_EFFORT_LINE, is_displayed, "without the memory of these cells", held,
+                                TEXT(s,
+                                     "end a cell's last line with a semicolon, so that Out[] does not keep its value: "
+                                     "it holds %s, which `for n in list(Out): get_ipython().del_var(f'_{n}')` drops",
+                                     SIZE(s, held)));
     if (helps && held >= s->f->live / 2) lead_measure(s, before);
 }
 
@@ -481,16 +478,15 @@ static void measure_left(struct oom_sight *s)
     if (!s->left.file) return;
     s->certainty = s->left.failed ? RESULT_CERTAINTY_INFERRED : RESULT_CERTAINTY_GUESSED;
     s->refuted_by = s->left.failed ? "if variables hold this memory, too" : NULL;
-    const char *text =
-        s->left.failed
-            ? TEXT(s,
-                   "%s failed (%s), and IPython keeps the exception, with %s in its "
-                   "traceback: run a cell with `1/0`, which replaces it, then `import gc; gc.collect()` in another",
-                   basename(s->left.file), s->left.failed, SIZE(s, s->left.bytes))
-            : TEXT(s,
-                   "if no later cell needs the %s that %s left: del its variables, then run `import gc; "
-                   "gc.collect()`; if it failed, first run a cell with `1/0`, which replaces the exception",
-                   SIZE(s, s->left.bytes), basename(s->left.file));
+    const char *text = s->left.failed
+                           ? TEXT(s,
+                                  "%s failed (%s), and IPython keeps its exception, which holds %s: run a cell with "
+                                  "`1/0`, which replaces it, then `import gc; gc.collect()` in another",
+                                  basename(s->left.file), s->left.failed, SIZE(s, s->left.bytes))
+                           : TEXT(s,
+                                  "if no later cell needs the %s that %s left: del its variables (if it failed, "
+                                  "replace its exception: run a cell with `1/0`), then run `import gc; gc.collect()`",
+                                  SIZE(s, s->left.bytes), basename(s->left.file));
     if (add_drop(s, OOM_EFFORT_LINE, is_left, "without what that cell left", s->left.bytes, text) && s->left.failed)
         lead_measure(s, before);
 }
@@ -586,12 +582,11 @@ static void measure_chunked_loss(struct oom_sight *s)
     int64_t frees = held - held / CHUNKS, left = s->need - (s->f->requested - s->f->requested / CHUNKS);
     if (!block || held < s->f->live / 4) return;
     size_t before = s->v->measures_n;
-    add_measure(
-        s, OOM_EFFORT_LINE, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
-        TEXT(s,
-             "compute the cross entropy in %d chunks of tokens, each with its backward pass (or use a fused loss: %s): "
-             "logits and their copies hold %s",
-             CHUNKS, oom_setting_text(s, OOM_SETTING_LOSS, "Liger, cut-cross-entropy"), SIZE(s, held)));
+    add_measure(s, OOM_EFFORT_LINE, frees, frees >= left ? OOM_MEASURE_FITS : OOM_MEASURE_FITS_NOT,
+                TEXT(s,
+                     "compute the cross entropy in %d chunks, each with its backward pass, or use a fused loss (%s): "
+                     "logits and their copies hold %s",
+                     CHUNKS, oom_setting_text(s, OOM_SETTING_LOSS, "Liger, cut-cross-entropy"), SIZE(s, held)));
     lead_measure(s, before);
 }
 
@@ -677,11 +672,12 @@ static void measure_data(struct oom_sight *s)
     const int64_t held = bytes_of_kind(s, is_data);
     if (held == 0 || held < s->f->live / 4 || s->f->pending) return; /* pending passes keep their own inputs */
     struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
-    (void)add_drop(s, OOM_EFFORT_LINE, is_data, "without that data", held,
-                   TEXT(s,
-                        "%s: this line puts %s of data on the GPU in advance; keep it on the host, and copy each batch "
-                        "when a step needs it",
-                        oom_place_text(&words, heaviest), SIZE(s, held)));
+    (void)add_drop(
+        s, OOM_EFFORT_LINE, is_data, "without that data", held,
+        TEXT(
+            s,
+            "%s: this line puts %s of data on the GPU in advance; keep it on the host, and copy each batch when needed",
+            oom_place_text(&words, heaviest), SIZE(s, held)));
 }
 
 static void key_value_cache(struct oom_sight *s)

@@ -38,5 +38,4 @@ struct oom_notebook_left oom_notebook_find_left(const struct run *run, const str
                                                 uint32_t stack);
 bool oom_notebook_is_left(const struct oom_notebook_left *left, const struct run *run,
                           const struct result_category_line *l);
-/* Sets f->displayed. */
 void oom_notebook_find_displayed(const struct run *run, const struct oom_live *live, size_t n, struct oom_facts *f);

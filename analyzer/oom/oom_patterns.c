@@ -16,10 +16,6 @@ static const struct row holders[] = {
 #define COPY(...)
 #define FINDER(...)
 #include "analyzer/oom/oom_patterns.def"
-#undef HOLDER
-#undef CALLED
-#undef COPY
-#undef FINDER
 };
 static const struct {
     const char *symbol, *caller;
@@ -30,10 +26,6 @@ static const struct {
 #define COPY(...)
 #define FINDER(...)
 #include "analyzer/oom/oom_patterns.def"
-#undef HOLDER
-#undef CALLED
-#undef COPY
-#undef FINDER
 };
 static const struct row copies[] = {
 #define HOLDER(...)
@@ -41,10 +33,6 @@ static const struct row copies[] = {
 #define COPY(file, function, what, advice) {file, function, {what, advice, 1}},
 #define FINDER(...)
 #include "analyzer/oom/oom_patterns.def"
-#undef HOLDER
-#undef CALLED
-#undef COPY
-#undef FINDER
 };
 static const struct row finders[] = {
 #define HOLDER(...)
@@ -52,10 +40,6 @@ static const struct row finders[] = {
 #define COPY(...)
 #define FINDER(file, function) {file, function, {NULL, NULL, 0}},
 #include "analyzer/oom/oom_patterns.def"
-#undef HOLDER
-#undef CALLED
-#undef COPY
-#undef FINDER
 };
 
 static const struct {
@@ -65,8 +49,6 @@ static const struct {
 #define SETTING(measure, file, setting) {OOM_SETTING_##measure, file, setting},
 #define LIBRARY(...)
 #include "analyzer/oom/oom_settings.def"
-#undef SETTING
-#undef LIBRARY
 };
 
 static const struct {
@@ -75,8 +57,6 @@ static const struct {
 #define SETTING(...)
 #define LIBRARY(owner, advice) {owner, owner ": " advice},
 #include "analyzer/oom/oom_settings.def"
-#undef SETTING
-#undef LIBRARY
 };
 
 const char *oom_library_advice(struct site_builder *b, uint32_t stack)

@@ -3,7 +3,6 @@
  * begins, so the call paths show it. The statement that requests has allocated before, although no loop is around it,
  * no library calls it, and it makes the same call only once; or the function that the cell's statement calls is defined
  * in another cell than the one of that name that allocated. Models are oom_trials.c's. */
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/sort.h"
 #include "analyzer/base/text.h"
@@ -170,21 +169,18 @@ void oom_explain_rerun(struct oom_words *w)
     w->v->growing = site_of_call(w->b, e->stack);
     w->v->verdict = TEXT(w,
                          "a leak: a cell ran again, and what its earlier run allocated at %s is still live: %s of the "
-                         "%s live. Variables keep it until they get new values, and if that run failed, IPython keeps "
-                         "its exception and with it the variables of its functions",
+                         "%s live. The cell's variables keep it, or the exception of a run that failed",
                          oom_place_text(w, e->stack), SIZE(w, e->bytes), SIZE(w, w->f->live));
-    struct result_measure m = {
-        .text =
-            TEXT(w,
-                 "%s: before the cell runs again, del the variables that it sets, and if it failed, run a cell with "
-                 "`1/0`, which replaces its exception; then `import gc; gc.collect()` in another cell",
-                 site_short_text(w->b, &w->v->growing)),
-        .frees_bytes = e->bytes,
-        .enough = -1,
-        .effort = OOM_EFFORT_LINE,
-        .first = true,
-        .certainty = RESULT_CERTAINTY_INFERRED,
-        .refuted_by = "if other variables or a list hold this memory, too"};
+    struct result_measure m = {.text = TEXT(w,
+                                            "%s: before the cell runs again, del its variables (if it failed, replace "
+                                            "its exception: run a cell with `1/0`), then run `import gc; gc.collect()`",
+                                            site_short_text(w->b, &w->v->growing)),
+                               .frees_bytes = e->bytes,
+                               .enough = -1,
+                               .effort = OOM_EFFORT_LINE,
+                               .first = true,
+                               .certainty = RESULT_CERTAINTY_INFERRED,
+                               .refuted_by = "if other variables or a list hold this memory, too"};
     if (drop.stacks_n) oom_layout_decide(w->b, w->f, &drop, "without the earlier run of the cell", &m);
     oom_add_measure(w->b, w->v, m);
 }

@@ -158,20 +158,18 @@ static const char *broadcast_advice(struct oom_words *w, uint32_t stack, int64_t
 {
     const bool masks = site_line_makes(w->b, stack, SITE_SHAPE_MASKS);
     if (masks && is_about_attention(w, stack))
-        return TEXT(w,
-                    "%s creates a mask with an element for each pair of positions of each sample: if the padding "
-                    "follows the tokens, pass `is_causal=True` instead of a mask; otherwise apply the masks one after "
-                    "the other at the line that uses them (masked_fill), or let flex_attention compute them",
-                    oom_place_text(w, stack));
+        return TEXT(
+            w,
+            "%s creates a mask of batch × length × length: if the padding follows the tokens, pass `is_causal=True` "
+            "instead; otherwise apply each mask where it is used (masked_fill), or use flex_attention",
+            oom_place_text(w, stack));
     if (masks || site_line_makes(w->b, stack, SITE_SHAPE_PAIRS) ||
         (is_in_failing_function(w, stack) && site_line_makes(w->b, stack, SITE_SHAPE_ONE_SIDED) &&
          is_larger_than_operands(w, stack, bytes)))
-        return TEXT(
-            w,
-            "%s creates an element for each pair of the elements that it combines: compute it in blocks of "
-            "rows, or with an operation that does not store the pairs (torch.cdist for distances, @ for sums of "
-            "products)",
-            oom_place_text(w, stack));
+        return TEXT(w,
+                    "%s stores each pair: compute it in blocks of rows, or use an operation that stores no pairs "
+                    "(torch.cdist for distances, @ for sums of products)",
+                    oom_place_text(w, stack));
     return NULL;
 }
 
@@ -198,11 +196,13 @@ const char *oom_shape_advice(struct oom_words *w, uint32_t stack, int64_t bytes)
     if (run_stack_is_in(w->b->run, stack, "/torch/_functorch/vmap.py", NULL) &&
         run_stack_is_in(w->b->run, stack, "/torch/_functorch/eager_transforms.py",
                         NULL)) /* not an ensemble's outputs */
-        return TEXT(
-            w,
-            "`vmap()` at %s makes a result for each sample, such as a gradient as large as the model: pass fewer "
-            "samples at once, and reduce their results (sum, clip) before the next ones",
-            oom_place_text(w, stack));
+        return TEXT(w,
+                    "`vmap()` at %s makes a result for each sample: pass fewer samples at once, and reduce their "
+                    "results (sum, clip) before the next ones",
+                    oom_place_text(w, stack));
+    if (line_has(w, stack, "eye("))
+        return "a matrix with a row and a column for each node or sample is mostly zeros: keep only what is "
+               "not zero (`torch.sparse_coo_tensor`, an edge list)";
     if ((line_has(w, stack, "triu(") || line_has(w, stack, "tril(")) && filled) return triangle_advice(w, stack);
     return broadcast_advice(w, stack, bytes);
 }
@@ -307,7 +307,7 @@ bool oom_square_measure(const struct oom_sight *s, struct result_measure *m)
     *m = (struct result_measure){
         .text = TEXT(s,
                      "check the shapes at %s, which creates %s × %s elements: if that is an accidental broadcast ([N] "
-                     "and [N, 1]), give both the same shape; if not, compute it in parts or for fewer samples",
+                     "and [N, 1]), make them equal; otherwise compute it in parts",
                      oom_place_text(&words, square.stack), side, side),
         .frees_bytes = square.bytes ? square.bytes : RUN_UNKNOWN,
         .enough = OOM_MEASURE_AT_MOST,

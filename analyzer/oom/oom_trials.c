@@ -288,13 +288,9 @@ void oom_explain_optimizers(struct oom_words *w)
                          "a leak: the states of %zu earlier optimizers, created at %s, are still live beside those of "
                          "the current one: %s of the %s live",
                          e->trials, oom_place_text(w, e->stack), SIZE(w, e->bytes), SIZE(w, w->f->live));
-    struct result_measure m = {.text = TEXT(w, "%s: %s", site_short_text(w->b, &w->v->growing), known->advice),
-                               .frees_bytes = e->bytes,
-                               .enough = -1,
-                               .effort = OOM_EFFORT_LINE,
-                               .first = true,
-                               .certainty = RESULT_CERTAINTY_INFERRED,
-                               .refuted_by = "if the program uses the earlier optimizers"};
+    struct result_measure m =
+        oom_line_measure(e->bytes, -1, RESULT_CERTAINTY_INFERRED, "if the program uses the earlier optimizers",
+                         TEXT(w, "%s: %s", site_short_text(w->b, &w->v->growing), known->advice));
     const struct result_by_category *by = &w->v->by_category;
     uint32_t *stacks = arena_alloc(w->b->arena, (by->lines_n + 1) * sizeof *stacks);
     struct oom_drop drop = {.stacks = stacks, .from_ns = e->from_ns, .before_ns = e->since_ns};
@@ -353,21 +349,18 @@ void oom_explain_trials(struct oom_words *w)
         : keeper                 ? keeper->advice
         : e->trials == 1 ? "before the cell runs again, del what holds its model and optimizer, then import gc; "
                            "gc.collect()"
-        : e->served      ? "keep only the models in use on the GPU: del the oldest one of a cache, or move it "
-                           "to the host (`.cpu()`) until it is needed again"
-                         : "release the earlier models before the next trial: del model and optimizer, "
-                           "keep numbers or `model.cpu().state_dict()` as the result";
+        : e->served ? "keep only the models in use on the GPU: del the others, or move them to the host (`.cpu()`) "
+                      "until they are needed"
+                    : "release the earlier models before the next trial: del model and optimizer, "
+                      "keep numbers or `model.cpu().state_dict()` as the result";
     w->v->verdict = trials_verdict_of(w, e);
     if (e->served && !e->ensemble) w->v->refuted_by = "if each pass needs all of these models";
-    struct result_measure m = {.text = TEXT(w, "%s: %s (%s)", site_short_text(w->b, &w->v->growing), advice, kept),
-                               .frees_bytes = e->bytes,
-                               .enough = -1,
-                               .effort = OOM_EFFORT_LINE,
-                               .first = true,
-                               .certainty = RESULT_CERTAINTY_INFERRED,
-                               .refuted_by = e->ensemble ? "if each step needs all of them"
-                                             : e->served ? "if each pass needs all of these models"
-                                                         : "if the current trial uses them"};
+    struct result_measure m =
+        oom_line_measure(e->bytes, -1, RESULT_CERTAINTY_INFERRED,
+                         e->ensemble ? "if each step needs all of them"
+                         : e->served ? "if each pass needs all of these models"
+                                     : "if the current trial uses them",
+                         TEXT(w, "%s: %s (%s)", site_short_text(w->b, &w->v->growing), advice, kept));
     const struct oom_drop drop = {.from_ns = e->from_ns, .before_ns = e->since_ns};
     if (e->bytes >= e->all_bytes / 10 * 9) {
         oom_layout_decide(w->b, w->f, &drop,

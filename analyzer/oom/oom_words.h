@@ -78,6 +78,18 @@ int64_t oom_needed_bytes(const struct oom_facts *f);
 /* Adds a measure; `frees` RUN_UNKNOWN if it has no amount, else the text gets it. `first`: the cause itself requires
  * it, so it comes before the others. */
 void oom_add_measure(struct site_builder *b, struct result_oom_verdict *v, struct result_measure measure);
+/* What the cause requires of a line. */
+static inline struct result_measure oom_line_measure(int64_t frees, int enough, enum result_certainty certainty,
+                                                     const char *refuted_by, const char *text)
+{
+    return (struct result_measure){.text = text,
+                                   .frees_bytes = frees,
+                                   .enough = (int8_t)enough,
+                                   .effort = OOM_EFFORT_LINE,
+                                   .first = true,
+                                   .certainty = certainty,
+                                   .refuted_by = refuted_by};
+}
 /* oom_measures.c. Adds to each verdict the other measures that would help, and keeps the best few in order: its
  * measures and advice. */
 void oom_add_advice(struct site_builder *b);

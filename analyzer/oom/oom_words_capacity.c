@@ -93,19 +93,18 @@ static const char *describe_stored_blocks(struct oom_words *w)
     const bool native = many && f->growing_native;
     const struct result_site site = native ? site_of_call(w->b, f->growing_stack) : (struct result_site){0};
     const char *keeper = native ? site_native_keeper(w->b, &site) : NULL;
-    return TEXT(
-        w,
-        "%s: hardly anything was freed, so all %llu blocks of this line are live%s%s%s: if the program no longer "
-        "reads the earlier ones, %s; otherwise process the data in smaller pieces, or use a larger GPU",
-        oom_place_text(w, many ? f->growing_stack : g->stack.number),
-        (unsigned long long)(many ? f->growing_count : g->count),
-        keeper ? "; "
-        : many ? ""
-               : ", kept by `",
-        keeper ? keeper
-        : many ? ""
-               : g->holders[0].text,
-        many ? "" : "` (guess)", native ? "free them" : "drop the references to them");
+    return TEXT(w,
+                "%s: all %llu blocks of this line are live%s%s%s: %s that the program no longer reads; otherwise "
+                "process the data in smaller pieces, or use a larger GPU",
+                oom_place_text(w, many ? f->growing_stack : g->stack.number),
+                (unsigned long long)(many ? f->growing_count : g->count),
+                keeper ? "; "
+                : many ? ""
+                       : ", kept by `",
+                keeper ? keeper
+                : many ? ""
+                       : g->holders[0].text,
+                many ? "" : "` (guess)", native ? "free those" : "drop the references to those");
 }
 
 static const char *oversized_verdict(struct oom_words *w)
@@ -143,12 +142,12 @@ void oom_explain_oversized(struct oom_words *w)
         return;
     }
     if (copies_rows(w->b->run, w->f->stack)) {
-        advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
-                        TEXT(w,
-                             "%s copies a row for each index: process a part of the indices at once (of a graph, the "
-                             "edges of some nodes: NeighborLoader, ClusterLoader), or sum the rows without copying "
-                             "them (a product with a sparse matrix)",
-                             oom_place_text(w, w->f->stack)));
+        advise_in_words(
+            w, OOM_EFFORT_LINE, RUN_UNKNOWN,
+            TEXT(w,
+                 "%s copies a row for each index: process fewer indices at once (of a graph: NeighborLoader, "
+                 "ClusterLoader), or sum the rows without copies (a product with a sparse matrix)",
+                 oom_place_text(w, w->f->stack)));
         return;
     }
     const bool known = w->f->stack != RUN_NONE, tensors = w->f->layer == RUN_SERIES_TENSOR;
@@ -344,16 +343,14 @@ void oom_explain_cache_fragmentation(struct oom_words *w)
         TEXT(w, "fragmentation: PyTorch holds %s that no tensor uses, %s%s", SIZE(w, oom_cached_bytes(f)),
              pieces ? "in pieces of at most " : "and none of it could serve this request", pieces ? SIZE(w, most) : "");
     const char *from = f->holder > 0 ? TEXT(w, " (most of them from %s)", oom_place_text(w, f->holder_stack)) : "";
-    oom_add_measure(
-        w->b, w->v,
-        (struct result_measure){
-            .frees_bytes = RUN_UNKNOWN,
-            .effort = OOM_EFFORT_ARGUMENT,
-            .text = TEXT(
-                w,
-                "live blocks%s separate the holes: allocate long-lived tensors before temporary ones, and if sizes "
-                "vary, pad them to a few lengths (drop_last=True skips a smaller last batch)",
-                from)});
+    oom_add_measure(w->b, w->v,
+                    (struct result_measure){
+                        .frees_bytes = RUN_UNKNOWN,
+                        .effort = OOM_EFFORT_ARGUMENT,
+                        .text = TEXT(w,
+                                     "live blocks%s separate the holes: allocate long-lived tensors first, and pad "
+                                     "varying sizes to a few lengths (drop_last=True skips a smaller last batch)",
+                                     from)});
 }
 
 void oom_explain_refused_preallocation(struct oom_words *w)
@@ -418,8 +415,8 @@ void oom_explain_outside(struct oom_words *w)
     } else if (direct) {
         advise_in_words(w, OOM_EFFORT_LINE, direct->bytes,
                         TEXT(w,
-                             "%s: its cudaMalloc calls leave that much less for PyTorch: use a smaller pool or "
-                             "fewer buffers there, or give it its own process or GPU",
+                             "%s: its cudaMalloc calls leave that much less for PyTorch: use a smaller pool or fewer "
+                             "buffers there, or its own GPU",
                              site_short_text(w->b, &direct->site)));
     }
     if (direct && direct->bytes >= oom_outside_bytes(w->f) / 10 * 9) return;
@@ -558,13 +555,11 @@ static void advise_donation(struct oom_words *w)
     if (w->f->stack == RUN_NONE || strcmp(site_owner_word(w->b, site_owner_of(w->b, w->f->stack)), "JAX") != 0 ||
         !replaces_arguments(w))
         return;
-    advise_in_words(
-        w, OOM_EFFORT_LINE, RUN_UNKNOWN,
-        TEXT(w,
-             "%s replaces arrays that it passes to a call: if nothing else uses the earlier ones, donate "
-             "those that have a result's shape and type (`jax.jit(…, donate_argnums=…)`), so that XLA reuses "
-             "their memory",
-             oom_place_text(w, w->f->stack)));
+    advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
+                    TEXT(w,
+                         "%s replaces arrays that it passes to a call: if nothing else uses the earlier ones, donate "
+                         "them (`jax.jit(…, donate_argnums=…)`), so that XLA reuses their memory",
+                         oom_place_text(w, w->f->stack)));
 }
 
 /* CuPy frees the unused blocks of its pool before it fails; cupy.cuda.runtime.malloc does not. */
@@ -643,7 +638,7 @@ void oom_advise_otherwise(const struct oom_sight *s, bool training)
     bool halved = false;
     for (size_t i = 0; i < s->v->measures_n; i++) halved |= strncmp(s->v->measures[i].text, "halve ", 6) == 0;
     const char *text = serves    ? "load the weights in 16 bits or fewer (`dtype=torch.bfloat16`, a quantized "
-                                   "checkpoint), keep models that are not in use on the host, or use a larger GPU"
+                                   "checkpoint), keep unused models on the host, or use a larger GPU"
                        : model   ? "use a larger GPU, or several that share the model (FSDP): 'gpuspy "
                                    "estimate' computes the minimum for its weights and optimizer"
                        : library ? library

@@ -52,22 +52,10 @@ static int64_t earlier_steps(const facts *f)
     return f->growing - f->growing / (int64_t)(times ? times : 1);
 }
 
-static struct result_measure line_measure(int64_t frees, int enough, enum result_certainty certainty,
-                                          const char *refuted_by, const char *text)
-{
-    return (struct result_measure){.text = text,
-                                   .frees_bytes = frees,
-                                   .enough = (int8_t)enough,
-                                   .effort = OOM_EFFORT_LINE,
-                                   .first = true,
-                                   .certainty = certainty,
-                                   .refuted_by = refuted_by};
-}
-
 static void add_leak_measure(struct oom_words *w, int64_t frees, int enough, enum result_certainty certainty,
                              const char *refuted_by, const char *text)
 {
-    oom_add_measure(w->b, w->v, line_measure(frees, enough, certainty, refuted_by, text));
+    oom_add_measure(w->b, w->v, oom_line_measure(frees, enough, certainty, refuted_by, text));
 }
 
 static const char *leak_line_of(struct oom_words *w)
@@ -102,7 +90,7 @@ static void measure_drop(struct oom_words *w, const struct result_site *line, in
                                   .stacks_n = f->growing_stacks_n,
                                   .before_ns = f->replaced ? f->row->time_ns + 1 : latest_began(w)};
     struct result_measure m =
-        line_measure(f->replaced ? f->growing : earlier_steps(f), enough, certainty, refuted_by, text);
+        oom_line_measure(f->replaced ? f->growing : earlier_steps(f), enough, certainty, refuted_by, text);
     const unsigned others = f->graph == OOM_GRAPH_NONE && f->growing_sites > 1 ? f->growing_sites - 1 : 0;
     const char *more = others ? TEXT(w, " and %u more line%s", others, others > 1 ? "s" : "") : "";
     oom_layout_decide(w->b, f, &drop, TEXT(w, "without %s%s", site_short_text(w->b, line), more), &m);
@@ -189,7 +177,7 @@ static void measure_no_graph(struct oom_words *w)
     if (!drop.stacks_n) return;
     const int64_t stays = f->growth->newest_bytes * (int64_t)(times - 1), frees = earlier_steps(f);
     struct result_measure m =
-        line_measure(frees > stays ? frees - stays : 0, -1, RESULT_CERTAINTY_INFERRED, refuted_by, text);
+        oom_line_measure(frees > stays ? frees - stays : 0, -1, RESULT_CERTAINTY_INFERRED, refuted_by, text);
     oom_layout_decide(w->b, f, &drop, TEXT(w, "without the graphs of %s", leak_line_of(w)), &m);
     oom_add_measure(w->b, w->v, m);
 }
@@ -322,10 +310,9 @@ static void explain_holder(struct oom_words *w, const struct oom_holder *holder)
 static void explain_collector(struct oom_words *w)
 {
     if (w->b->report->processes[w->v->process].collector_off) {
-        measure_drop(
-            w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-            "call `gc.collect()` after each step: Python's garbage collector was off at the failure (recorded), "
-            "and objects in reference cycles are then never freed; `gc.enable()` by itself may collect too late");
+        measure_drop(w, &w->v->growing, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+                     "call `gc.collect()` after each step: Python's garbage collector was off (recorded), so reference "
+                     "cycles were never freed; `gc.enable()` by itself may collect too late");
     }
 }
 
@@ -527,12 +514,12 @@ void oom_advise_kept(struct oom_words *w)
     const size_t n = site_find_holders(w->b, f->holder_stack, false, &holders);
     if (!n || !holders[0].weak) return;
     const char *line = site_short_text(w->b, &most->site);
-    oom_add_measure(
-        w->b, w->v,
-        line_measure(f->holder, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
-                     TEXT(w, "%s: %s are live, %s; %s", line, UNITS_PLURAL(most->count, "block", NULL),
-                          site_kept_text(w->b->arena, line, holders, n),
-                          holders[0].instead ?: "let fewer wait there at once, or store `.detach().cpu()` instead")));
+    oom_add_measure(w->b, w->v,
+                    oom_line_measure(f->holder, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+                                     TEXT(w, "%s: %s are live, %s; %s", line, UNITS_PLURAL(most->count, "block", NULL),
+                                          site_kept_text(w->b->arena, line, holders, n),
+                                          holders[0].instead
+                                              ?: "let fewer wait there at once, or store `.detach().cpu()` instead")));
 }
 
 /* The heaviest line may compute each pass's loss from the state that another line takes over. */
@@ -579,8 +566,8 @@ void oom_explain_pending(struct oom_words *w)
                  ? "call `(loss / N).backward()` after each forward pass: it adds up the same gradients and frees the "
                    "pass's activations"
                  : "if the loss is a sum over the passes, call backward() after each; if it compares their results "
-                   "(contrastive), compute these without a graph, then repeat each pass and call "
-                   "`result.backward(gradient)` with the loss's gradient of its result"));
+                   "(contrastive), compute them without a graph, then repeat each pass with "
+                   "`result.backward(gradient)`"));
     const uint32_t pass = site_pass_caller(w->b->run, f->growing_stack);
     if (f->graph_freed || (pass != RUN_NONE && site_function_has(w->b, pass, ".backward(")))
         return; /* a backward pass followed earlier passes of these lines, or will follow */

@@ -21,7 +21,6 @@ static int64_t or_zero(int64_t value)
     return run_is_known(value) && value > 0 ? value : 0;
 }
 
-/* At most `at_most` of the rest. */
 static int64_t take_at_most(int64_t *left, int64_t at_most)
 {
     int64_t taken = at_most < 0 ? 0 : at_most < *left ? at_most : *left;
@@ -304,7 +303,6 @@ static const char *owner_of(struct site_builder *b, uint32_t location)
     return site_owner_kind(b, owner) == RESULT_OWNER_UNKNOWN ? NULL : site_owner_word(b, owner);
 }
 
-/* By library and line. */
 static void list_direct_lines(struct site_builder *b, const struct result_oom_verdict *v, struct result_held_part *part)
 {
     if (part->what == RESULT_HELD_DIRECT && v->live_layer != RUN_SERIES_TENSOR) part->text = "CUDA allocations";

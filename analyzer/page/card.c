@@ -1,5 +1,6 @@
 #include "analyzer/page/card.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/each.h"
@@ -81,13 +82,6 @@ static void put_paragraph(struct card *c, const char *colour, const char *raw, i
     }
 }
 
-static const struct result_timeline *card_timeline_of(const struct result_report *r, uint32_t process, int device,
-                                                      enum run_series_layer layer)
-{
-    return FIND_IN(t, r->timelines, t->process == process && t->device == device && t->layer == layer);
-}
-
-/* The maximum of each of SAMPLES intervals. */
 static void sample_card_columns(const struct result_timeline *t, double end, int64_t most[SAMPLES])
 {
     size_t i = 0;
@@ -151,8 +145,8 @@ static void put_chart(struct card *c, uint32_t process, int device, const struct
     const char *const colours[] = {of_tensors, of_cache, of_others};
     const struct result_report *r = c->report;
     const bool pinned = o && o->space == GS_SPACE_PINNED;
-    const struct result_timeline *tensors = card_timeline_of(r, process, device, RUN_SERIES_TENSOR),
-                                 *held = card_timeline_of(r, process, device, RUN_SERIES_DEVICE);
+    const struct result_timeline *tensors = result_timeline_of(r, process, device, RUN_SERIES_TENSOR),
+                                 *held = result_timeline_of(r, process, device, RUN_SERIES_DEVICE);
     const struct run_device *d = pinned ? NULL : result_device_of(r, device);
     int64_t back[SAMPLES] = {0}, front[SAMPLES] = {0}, base[SAMPLES] = {0};
     int64_t limit = d && d->total_bytes > 0 ? d->total_bytes : 0, top = 0, others = 0;
@@ -161,7 +155,7 @@ static void put_chart(struct card *c, uint32_t process, int device, const struct
     if (o && o->fatal && o->time_s > 0 && o->time_s * 1.02 < end) end = o->time_s * 1.02;
     if (pinned) {
         tensors = NULL;
-        held = card_timeline_of(r, process, -1, RUN_SERIES_PINNED);
+        held = result_timeline_of(r, process, -1, RUN_SERIES_PINNED);
     }
     if (!(end > 0) || (!tensors && !held) || r->no_history) return;
     if (o && !pinned && o->outside != RUN_UNKNOWN && o->outside > 0 && held) others = o->outside;
@@ -230,7 +224,8 @@ static void put_card_cause(struct card *c, const char *verdict)
 {
     char text[2048];
 
-    text_put(text, sizeof text, "Cause: %s", verdict);
+    text_put(text, sizeof text, "%s", verdict);
+    if (!memchr(text, '.', strcspn(text, " "))) text[0] = (char)toupper((unsigned char)text[0]); /* not of a file */
     char *evidence = strstr(text, ". Evidence: ");
     if (evidence) *evidence = 0;
     put_paragraph(c, ink, text, 3);

@@ -42,7 +42,6 @@ struct page_curve { /* set `most`, the rest is zero-initialised; free it with pa
     size_t places_n;
 };
 
-/* Internal to page_curve_add. */
 void page_curve_begin(struct page_curve *c, int64_t ns, int64_t total, bool alloc);
 void page_curve_keep_peak(struct page_curve *c);
 

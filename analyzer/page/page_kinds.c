@@ -1,6 +1,5 @@
 #include "analyzer/page/page_kinds.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/category/category_use.h"

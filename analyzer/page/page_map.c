@@ -102,18 +102,12 @@ static void list_maps(struct page_maps *m)
     SORT(m->maps, m->n, map_order);
 }
 
-static bool is_in_device(const struct run_lifetime *life)
-{
-    return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_HOST &&
-           life->space != GS_SPACE_SHARED && life->space != GS_SPACE_VMM;
-}
-
 static void blocks_on_live(void *self, size_t moment, const struct run_lifetime *life, uint32_t free_stack)
 {
     struct page_maps *m = self;
     struct address_map *map = &m->of_process[moment];
     bool tensor = life->layer == GS_LAYER_TENSOR;
-    if (life->device != map->device || !life->bytes || (!tensor && !is_in_device(life))) return;
+    if (life->device != map->device || !life->bytes || (!tensor && !run_has_device_address(life))) return;
     uint8_t category = (uint8_t)page_kind(m->kinds, life, run_series(m->run, life->series), free_stack);
     if (tensor) {
         ARENA_APPEND(map->blocks, .address = life->address, .stream = life->stream, .bytes = life->bytes,

@@ -12,5 +12,4 @@ struct page_maps *page_maps_new(struct run *run, const struct result_report *rep
 void page_maps_free(struct page_maps *m);
 /* Another pass over the rows that are live at these moments, after a replay. */
 bool page_maps_read(struct page_maps *m, char *error, size_t error_size);
-/* Member "maps". */
 void page_maps_put(struct page_maps *m, struct page_stacks *stacks, struct page_writer *w);

@@ -239,11 +239,8 @@ static void add_page_moment(struct page_level *l, size_t *cap, int64_t ns)
 
 static const struct page_curve *level_curve(const struct page_series *p, const struct page_level *l)
 {
-    for (uint32_t i = 0; i < p->curves_cap && i < run_series_count(p->run); i++) {
-        const struct run_series *s = run_series(p->run, i);
-        if (s->process == l->process && s->device == l->device && s->layer == l->layer) return &p->curves[i];
-    }
-    return NULL;
+    const uint32_t i = run_find_series(p->run, l->process, l->device, l->layer);
+    return i < p->curves_cap ? &p->curves[i] : NULL;
 }
 
 /* Decides what the buckets are: all but the memory at their moments is known. */

@@ -16,7 +16,6 @@
 struct page_series;
 struct page_series *page_series_new(struct run *run);
 void page_series_free(struct page_series *p);
-/* For the report's pass. */
 struct run_observer page_series_observer(struct page_series *p);
 /* Another pass over the rows, when the report is complete. */
 bool page_series_read(struct page_series *p, const struct result_report *report, struct page_kinds *kinds,
@@ -32,6 +31,5 @@ struct page_resolution {                 /* what was reduced to make it fit */
     int64_t by_line_bytes, merged_bytes; /* the maximum that one of these held */
     bool singles_left_out;               /* single allocations of smaller call paths */
 };
-/* Member "series". */
 void page_series_put(struct page_series *p, struct page_stacks *stacks, struct page_writer *w,
                      struct page_resolution *r);

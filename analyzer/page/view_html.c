@@ -96,7 +96,6 @@ static void put_shared_value(struct shared *s, struct page_writer *w, const char
     }
 }
 
-/* Keeps it in `w`. */
 static void render_report(json_t *report, struct page_writer *w)
 {
     struct shared s = {0};
@@ -197,7 +196,6 @@ struct page {
     const struct whatif_proof *proof;
 };
 
-/* The parts that were left out, for `resolution`. */
 struct left_out {
     struct page_resolution series;
     uint64_t marks;
@@ -312,7 +310,6 @@ static void put_moments(FILE *f, const struct page_resolution *r)
     }
 }
 
-/* The left-out items, in words. */
 static char *resolution_words(const struct left_out *l, const struct page_stacks *stacks, uint64_t cut)
 {
     const struct page_resolution *r = &l->series;
@@ -420,7 +417,6 @@ static bool put_page_data(struct page *page, const struct result_report *report,
     return ok;
 }
 
-/* As text of HTML. */
 static void put_page_title(const char *text, FILE *out)
 {
     char clean[256];

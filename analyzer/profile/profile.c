@@ -184,15 +184,6 @@ static bool replay_profile(struct build *b, char *error, size_t error_size)
     return true;
 }
 
-static bool device_has_tensors(const struct run *run, uint32_t process, int device)
-{
-    for (size_t i = 0; i < run_series_count(run); i++) {
-        const struct run_series *s = run_series(run, (uint32_t)i);
-        if (s->layer == RUN_SERIES_TENSOR && s->process == process && s->device == device) return true;
-    }
-    return false;
-}
-
 /* A run without GPU, whose tensors were requested. */
 static bool no_device_memory(const struct run *run)
 {
@@ -214,7 +205,8 @@ bool profile_layer(const struct run *run, int layer, const struct run_series *s)
     switch (s->layer) {
     case RUN_SERIES_TENSOR: return layer < 0 || layer == RUN_SERIES_TENSOR;
     case RUN_SERIES_DEVICE:
-        return layer < 0 ? !device_has_tensors(run, s->process, s->device) : layer == RUN_SERIES_DEVICE;
+        return layer < 0 ? run_find_series(run, s->process, s->device, RUN_SERIES_TENSOR) == RUN_NONE
+                         : layer == RUN_SERIES_DEVICE;
     case RUN_SERIES_PINNED:
     case RUN_SERIES_HOST: return layer == PROFILE_ALL || layer == (int)s->layer || (layer < 0 && no_device_memory(run));
     default: return layer == (int)s->layer;

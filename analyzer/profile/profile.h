@@ -9,16 +9,14 @@
 #include "analyzer/category/category.h"
 #include "analyzer/run/run.h"
 
-/* clang-format off */
-#define PROFILE_KINDS(X)                                                                             \
-    X(PEAK, "peak", "live at the peak")                                                            \
-    X(OOM, "oom", "live when memory ran out")                                                      \
-    X(END, "end", "live at the end")                                                               \
-    X(AT, "at", "live at that moment")                                                             \
-    X(ALLOCATED, "allocated", "allocated over the whole run")                                      \
-    X(WAITS, "waits", "waited for the GPU")                                                        \
+#define PROFILE_KINDS(X)                                      \
+    X(PEAK, "peak", "live at the peak")                       \
+    X(OOM, "oom", "live when memory ran out")                 \
+    X(END, "end", "live at the end")                          \
+    X(AT, "at", "live at that moment")                        \
+    X(ALLOCATED, "allocated", "allocated over the whole run") \
+    X(WAITS, "waits", "waited for the GPU")                   \
     X(COPIES, "copies", "copied")
-/* clang-format on */
 #define PROFILE_ENUM_KIND(s, w, t) PROFILE_##s,
 enum profile_what { PROFILE_KINDS(PROFILE_ENUM_KIND) PROFILE_KINDS_N };
 const char *profile_word(enum profile_what what); /* "peak" */

@@ -293,11 +293,10 @@ static void of_polling(struct advices *a)
         double again = r->duration_s > 0 ? (double)c->not_ready / r->duration_s : 0;
         if (again >= OFTEN) {
             add_advice(a, "sync", 0.02,
-                       arena_printf(
-                           a->b->arena,
-                           "%s returned not ready %s times per second (gpuspy only counts these calls, so the line is "
-                           "unknown): wait with cudaEventSynchronize on an event created with cudaEventBlockingSync",
-                           c->api, UNITS_COUNT(units_whole(again))));
+                       arena_printf(a->b->arena,
+                                    "%s returned not ready %s times per second (only counted, so the line is unknown): "
+                                    "wait with cudaEventSynchronize on an event created with cudaEventBlockingSync",
+                                    c->api, UNITS_COUNT(units_whole(again))));
         }
     }
 }
@@ -417,18 +416,17 @@ static void of_fragmentation(struct advices *a)
         const bool about = replayed && was.process == f->process && was.device == f->device;
         const int64_t less = was.peak_reserved_bytes - is.peak_reserved_bytes;
         if (about && (!is.fits || less < was.peak_reserved_bytes / 20)) continue; /* the replay refutes it */
-        add_advice(
-            a, "fragmentation", 1 - f->utilisation,
-            about
-                ? arena_printf(a->b->arena,
-                               "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks. Set %s: replayed, it "
-                               "reserves at most %s instead of %s",
-                               f->device, 100 * f->utilisation, setting, UNITS_BYTES((double)is.peak_reserved_bytes),
-                               UNITS_BYTES((double)was.peak_reserved_bytes))
-                : arena_printf(a->b->arena,
-                               "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks. Try %s (estimated, not "
-                               "replayed)",
-                               f->device, 100 * f->utilisation, setting));
+        add_advice(a, "fragmentation", 1 - f->utilisation,
+                   about ? arena_printf(a->b->arena,
+                                        "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks. Set `%s`: "
+                                        "replayed, it reserves at most %s instead of %s",
+                                        f->device, 100 * f->utilisation, setting,
+                                        UNITS_BYTES((double)is.peak_reserved_bytes),
+                                        UNITS_BYTES((double)was.peak_reserved_bytes))
+                         : arena_printf(a->b->arena,
+                                        "GPU %d: PyTorch used %.0f %% of what it reserved at its peaks. Try `%s` "
+                                        "(estimated, not replayed)",
+                                        f->device, 100 * f->utilisation, setting));
     }
 }
 

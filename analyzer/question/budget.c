@@ -112,12 +112,8 @@ static const struct result_peak *largest_peak(const struct result_report *r)
 
 static const struct most *budget_most_of(const struct question_budgets *g, const struct result_peak *peak)
 {
-    for (size_t i = 0; i < run_series_count(g->b->run) && i < g->cap; i++) {
-        const struct run_series *s = run_series(g->b->run, (uint32_t)i);
-        if (s->process == peak->process && s->device == peak->device && s->layer == peak->layer)
-            return &g->by_series[i];
-    }
-    return NULL;
+    const uint32_t i = run_find_series(g->b->run, peak->process, peak->device, peak->layer);
+    return i < g->cap ? &g->by_series[i] : NULL;
 }
 
 static double estimate_of(const struct run_estimate_bytes *e, enum result_category c)
@@ -241,7 +237,6 @@ static void make_rows(struct question_budgets *g, struct result_budget *budget, 
     }
 }
 
-/* Compares everything with one peak. */
 static void compare_with_budget(struct question_budgets *g, const struct result_peak *peak,
                                 struct result_budget *budget)
 {

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The category that a part of an estimate has in a recording. */
 enum { NO_CATEGORY = -1 };
 static const int8_t categories[ESTIMATE_PARTS_N] = {
     [ESTIMATE_WEIGHTS] = RESULT_CATEGORY_PARAMETERS,
@@ -42,7 +41,6 @@ bool question_plan_has_activations(const struct estimate_result *e)
     return e && ANY_OF(p, e->lines, e->lines_n, p->part == ESTIMATE_ACTIVATIONS && !p->host);
 }
 
-/* The lines for which `keep` is true, in one phase. */
 static struct estimate_interval sum_lines(const struct estimate_result *e, int phase,
                                           bool (*keep)(const struct estimate_line *, int), int which)
 {
@@ -104,11 +102,6 @@ static bool of_level(const struct estimate_line *l, int level)
     }
 }
 
-static const struct result_device_memory *memory_of_peak(const struct result_report *r, const struct result_peak *peak)
-{
-    return FIND_IN(m, r->memory, m->process == peak->process && m->device == peak->device);
-}
-
 /* The context of a simulated GPU is a configured value. */
 static double context_of(const struct result_report *r, const struct result_device_memory *m)
 {
@@ -120,7 +113,7 @@ static double context_of(const struct result_report *r, const struct result_devi
 void question_plan_levels(const struct result_report *r, const struct result_peak *peak, struct result_budget *b,
                           const struct estimate_result *e, int phase)
 {
-    const struct result_device_memory *m = memory_of_peak(r, peak);
+    const struct result_device_memory *m = result_memory_of(r, peak->process, peak->device);
     const int64_t *of = peak->by_category.bytes;
     double measured[RESULT_LEVELS_N];
     for (int l = 0; l < RESULT_LEVELS_N; l++) measured[l] = NAN;

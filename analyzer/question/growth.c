@@ -494,12 +494,9 @@ static bool calls_seen(const struct run *run, uint32_t series)
 static bool is_segments(const struct run *run, const struct run_location *l)
 {
     const struct run_series *s = run_series(run, l->series);
-    for (size_t i = 0; s->layer == RUN_SERIES_DEVICE && i < run_series_count(run); i++) {
-        const struct run_series *t = run_series(run, (uint32_t)i);
-        if (t->layer == RUN_SERIES_TENSOR && t->process == s->process && t->device == s->device)
-            return run_is_called_by(run, l->stack, allocator) != RUN_NO || !calls_seen(run, l->series);
-    }
-    return false;
+    return s->layer == RUN_SERIES_DEVICE &&
+           run_find_series(run, s->process, s->device, RUN_SERIES_TENSOR) != RUN_NONE &&
+           (run_is_called_by(run, l->stack, allocator) != RUN_NO || !calls_seen(run, l->series));
 }
 
 /* PyTorch's pinned memory is a cache, too: its blocks are recorded when they are made, never when they are returned to

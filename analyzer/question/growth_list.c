@@ -27,12 +27,19 @@ static bool in_backward(const struct run *run, uint32_t stack)
     return run_stack_is_in(run, stack, "torch/autograd/__init__.py", "backward");
 }
 
-/* The tensor that keeps a graph was made by the pass, after the others of it. Blocks of a backward pass come later, but
- * no tensor of theirs is stored. */
-static bool is_newer(const struct run *run, const struct question_grown *g, const struct question_grown *than)
+static bool is_growth_of_input(struct site_builder *b, uint32_t stack)
 {
-    const bool backward = in_backward(run, g->stack), earlier = in_backward(run, than->stack);
-    return backward != earlier ? earlier : g->first_ns > than->first_ns;
+    return !in_module(b->run, stack) && site_enters_device(b, stack);
+}
+
+/* The tensor that keeps a graph was made by the pass, after the others of it. Blocks of a backward pass come later, and
+ * so does the input of the next pass, but no tensor of theirs is stored. */
+static bool is_newer(struct site_builder *b, const struct question_grown *g, const struct question_grown *than)
+{
+    const bool backward = in_backward(b->run, g->stack), earlier = in_backward(b->run, than->stack);
+    if (backward != earlier) return earlier;
+    const bool input = is_growth_of_input(b, g->stack), other = is_growth_of_input(b, than->stack);
+    return input != other ? other : g->first_ns > than->first_ns;
 }
 
 /* A few allocations of one per few of the other: 3 per 2. One of either may be missing. */
@@ -135,7 +142,7 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
         under = common_stack(b->run, under, g->stack);
         if (run_stack_python(b->run, g->stack) == RUN_NONE && g->entry.steps > e.steps) e.steps = g->entry.steps;
         const bool each = !e.by_steps || 2 * g->entry.count >= e.steps; /* not a buffer, of which only the last lives */
-        newest = each && is_newer(b->run, g, &grown[newest]) ? members[i] : newest; /* the last may be incomplete */
+        newest = each && is_newer(b, g, &grown[newest]) ? members[i] : newest; /* the last may be incomplete */
         if (e.creates == RUN_NONE && in_backward(b->run, g->stack) &&
             site_statement_has(b, g->stack, "create_graph=True"))
             e.creates = g->stack;
@@ -164,7 +171,6 @@ static struct result_growth merge_grown(struct site_builder *b, const struct que
 SORT_ORDER(order_growth_by_rate, struct result_growth,
            SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->stack.number, y->stack.number))
 
-/* All of it, or by line. */
 static void add_group(struct site_builder *b, const struct question_grown *grown, const struct group *g,
                       struct result_growth **list, size_t *n, size_t *cap)
 {

@@ -3,17 +3,6 @@
 #include "analyzer/question/question.h"
 #include "analyzer/base/sort.h"
 
-#include <stdlib.h>
-
-static bool process_has_tensors(const struct run *run, const struct run_series *s)
-{
-    for (size_t i = 0; i < run_series_count(run); i++) {
-        const struct run_series *t = run_series(run, (uint32_t)i);
-        if (t->layer == RUN_SERIES_TENSOR && t->process == s->process && t->device == s->device) return true;
-    }
-    return false;
-}
-
 SORT_ORDER(compare_leaks, struct result_leak,
            SORT_DOWN(x->bytes, y->bytes) ?: SORT_UP(x->stack.number, y->stack.number))
 
@@ -33,7 +22,6 @@ static void add_leak(void *into, const void *from)
 
 SITE_LINE_PATH(leak_path_of, struct result_leak, .bytes = x->bytes, .count = x->count, .site = x->stack.site)
 
-/* `work` is sorted. */
 static void list_leak_lines(struct site_builder *b, struct result_leak *work, size_t n)
 {
     static const struct site_line_form form =
@@ -55,7 +43,8 @@ void question_leaks_build(struct site_builder *b)
     for (size_t i = 0; i < run_series_count(b->run); i++) {
         const struct run_series *s = run_series(b->run, (uint32_t)i);
         skip[i] = s->layer == RUN_SERIES_SHARED || /* its owner frees it */
-                  (s->layer == RUN_SERIES_DEVICE && process_has_tensors(b->run, s));
+                  (s->layer == RUN_SERIES_DEVICE &&
+                   run_find_series(b->run, s->process, s->device, RUN_SERIES_TENSOR) != RUN_NONE);
     }
     for (size_t i = 0; i < run_location_count(b->run); i++) {
         const struct run_location *l = run_location(b->run, (uint32_t)i);

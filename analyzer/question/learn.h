@@ -5,13 +5,11 @@
 #include "analyzer/result/result.h"
 
 /* What can be learned. LEARN(id, JSON key, words) */
-/* clang-format off */
-#define LEARNS(LEARN)                                                 \
-    LEARN(CONTEXT, "context", "CUDA context, kernels, libraries")     \
-    LEARN(WORKSPACE, "workspace", "workspaces")                       \
-    LEARN(FRAGMENTATION, "fragmentation", "fragmentation")          \
+#define LEARNS(LEARN)                                             \
+    LEARN(CONTEXT, "context", "CUDA context, kernels, libraries") \
+    LEARN(WORKSPACE, "workspace", "workspaces")                   \
+    LEARN(FRAGMENTATION, "fragmentation", "fragmentation")        \
     LEARN(ACTIVATIONS, "activations", "activations")
-/* clang-format on */
 #define LEARN(id, key, words) LEARN_##id,
 enum question_learn { LEARNS(LEARN) LEARNS_N };
 #undef LEARN

@@ -3,9 +3,8 @@
  */
 #include "analyzer/question/question.h"
 
-static const char advice[] =
-    "give the loop a maximum of iterations, or set one that the dry run can reach (max_steps, max_new_tokens); on a "
-    "real GPU the values may end it";
+static const char advice[] = "give the loop a maximum that the dry run can reach (max_steps, max_new_tokens); on a "
+                             "real GPU the values may end it";
 
 /* The last of the OOMs whose memory the loop may have collected: their cause is not a verdict on the program. */
 static void explain_ooms(struct site_builder *b)

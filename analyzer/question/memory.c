@@ -215,11 +215,6 @@ static void memory_on_process_start(void *self, uint32_t process)
     }
 }
 
-static int64_t subtract_capped(int64_t a, int64_t b)
-{
-    return a == RUN_UNKNOWN || b == RUN_UNKNOWN || a < b ? RUN_UNKNOWN : a - b;
-}
-
 /* The device's report nearest to its peak. */
 static struct reply nearest_reply(const struct card *c)
 {
@@ -242,18 +237,18 @@ static void describe_card(struct question_memory *m, uint32_t process, int devic
     struct reply outside = nearest_reply(c);
     const int64_t peak_ns = c->peak_live > 0 ? c->peak_ns : c->peak_tensor_ns; /* traces have no CUDA allocations */
     int64_t graphs = graphs_at(m, c, peak_ns);
-    int64_t rest = subtract_capped(subtract_capped(c->total, c->peak_live), graphs);
+    int64_t rest = run_subtract(run_subtract(c->total, c->peak_live), graphs);
     if (outside.outside != RUN_UNKNOWN && rest != RUN_UNKNOWN && outside.outside > rest)
         outside = (struct reply){.outside = rest}; /* at the peak it cannot have been more */
     struct nvml given = nearest_nvml(c);
     ARENA_APPEND_TO(m->list, m->n, m->cap, .process = process, .device = device, .time_s = site_seconds(peak_ns),
                     .total_bytes = c->total, .live_bytes = c->peak_live,
                     .tensor_bytes = torch ? c->peak_tensor : RUN_UNKNOWN, .tensor_ns = c->peak_tensor_ns,
-                    .cached_bytes = torch ? subtract_capped(c->peak_reserved, c->peak_tensor) : RUN_UNKNOWN,
-                    .direct_bytes = torch ? subtract_capped(c->peak_live, c->peak_reserved) : c->peak_live,
+                    .cached_bytes = torch ? run_subtract(c->peak_reserved, c->peak_tensor) : RUN_UNKNOWN,
+                    .direct_bytes = torch ? run_subtract(c->peak_live, c->peak_reserved) : c->peak_live,
                     .graph_bytes = graphs, .outside_bytes = outside.outside, .context_bytes = given.context,
                     .other_bytes = given.other, .about = !outside.at_peak,
-                    .free_bytes = subtract_capped(rest, outside.outside), .outside_first_bytes = c->outside_first,
+                    .free_bytes = run_subtract(rest, outside.outside), .outside_first_bytes = c->outside_first,
                     .least_free_bytes = c->least_free, .tensor_peak_bytes = torch ? c->tensor_peak : RUN_UNKNOWN,
                     .reserved_peak_bytes = torch ? c->reserved_peak : RUN_UNKNOWN);
     /* memory that PyTorch had allocated before gpuspy attached is also in use, as part of its reserved memory */
@@ -262,7 +257,7 @@ static void describe_card(struct question_memory *m, uint32_t process, int devic
     int64_t reserved = totals ? c->peak_reserved : torch ? RUN_UNKNOWN : c->peak_live;
     ARENA_APPEND(m->fragmentation, .process = process, .device = device, .time_s = site_seconds(peak_ns),
                  .reserved_bytes = reserved, .active_bytes = torch ? c->peak_tensor : RUN_UNKNOWN,
-                 .free_bytes = totals ? subtract_capped(reserved, c->peak_tensor) : RUN_UNKNOWN,
+                 .free_bytes = totals ? run_subtract(reserved, c->peak_tensor) : RUN_UNKNOWN,
                  .largest_free_bytes = RUN_UNKNOWN, .external = __builtin_nan(""),
                  .utilisation = totals && c->reserved_peak > 0 ? (double)c->tensor_peak / (double)c->reserved_peak
                                                                : __builtin_nan(""));

@@ -18,9 +18,6 @@ static const struct ahead {
 #define KEEPS(owner, through, how, limit, off, advice)
 #define WITHIN(word, file, function, how, advice)
 #include "analyzer/question/preallocation.def"
-#undef AHEAD
-#undef KEEPS
-#undef WITHIN
 };
 static const struct keeps {
     const char *owner, *through, *how, *limit, *off, *advice;
@@ -29,9 +26,6 @@ static const struct keeps {
 #define KEEPS(owner, through, how, limit, off, advice) {owner, through, how, limit, off, advice},
 #define WITHIN(word, file, function, how, advice)
 #include "analyzer/question/preallocation.def"
-#undef AHEAD
-#undef KEEPS
-#undef WITHIN
 };
 static const struct within {
     const char *word, *file, *function, *how, *advice;
@@ -40,9 +34,6 @@ static const struct within {
 #define KEEPS(owner, through, how, limit, off, advice)
 #define WITHIN(word, file, function, how, advice) {word, file, function, how, advice},
 #include "analyzer/question/preallocation.def"
-#undef AHEAD
-#undef KEEPS
-#undef WITHIN
 };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 

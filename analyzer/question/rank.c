@@ -2,7 +2,6 @@
 #include "analyzer/question/rank_parts.h"
 #include "analyzer/base/sort.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

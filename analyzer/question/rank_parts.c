@@ -1,7 +1,6 @@
 /* Names of ranks, those to compare, and the list of outliers. */
 #include "analyzer/question/rank_parts.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { NAMED = 6 };

@@ -4,7 +4,6 @@
 #include "analyzer/base/sort.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/units.h"

@@ -448,7 +448,7 @@ void question_scopes_finish(struct question_scopes *s)
     struct result_report *r = s->b->report;
     r->scopes = site_list(s->b, s->list, s->n, sizeof *s->list, compare_scopes, &r->scopes_n, &r->scopes_total);
     if (s->left_out) {
-        run_add_note(s->b->run, "the peaks of %llu more names of NVTX ranges are left out",
+        run_add_note(s->b->run, "the peaks of NVTX ranges of %llu more names are left out",
                      (unsigned long long)s->left_out);
     }
     if (s->rows) { /* the replay ended early */

@@ -1,6 +1,5 @@
 #include "analyzer/question/signature.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/text.h"
 
@@ -51,10 +50,8 @@ enum advice {
     TO_DO_N
 };
 static const char *const advice_texts[] = {
-#undef ADVICE
 #define ADVICE(name, text) [TO_DO_##name] = text,
 #include "analyzer/question/signature.def"
-#undef ADVICE
 #define ADVICE(name, text)
 };
 

@@ -56,5 +56,4 @@ const char *question_advice_for_use(const char *one, enum site_use use);
 /* The signature of a wait for an event of a program that measures times with events. */
 struct question_signature question_signature_of_timing(struct question_signature wait);
 const char *question_advice_move(void);
-/* Is PyTorch's allocator in the stack? */
 bool question_sign_is_allocator(struct question_signer *s, uint32_t stack);

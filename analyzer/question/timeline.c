@@ -160,11 +160,8 @@ void question_timelines_finish(struct question_timelines *t)
         const struct result_peak *peak = &report->peaks[i];
         report->timelines[i] =
             (struct result_timeline){.process = peak->process, .device = peak->device, .layer = peak->layer};
-        for (size_t s = 0; s < run_series_count(t->b->run); s++) {
-            const struct run_series *series = run_series(t->b->run, (uint32_t)s);
-            if (series->process == peak->process && series->device == peak->device && series->layer == peak->layer)
-                draw_timeline(t, &t->lines[s], &report->timelines[i]);
-        }
+        const uint32_t s = run_find_series(t->b->run, peak->process, peak->device, peak->layer);
+        if (s != RUN_NONE) draw_timeline(t, &t->lines[s], &report->timelines[i]);
     }
     for (size_t i = 0; i < t->lines_cap; i++) free(t->lines[i].buckets);
     ARENA_RELEASE(t->lines, t);

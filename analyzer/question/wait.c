@@ -1,6 +1,5 @@
 #include "analyzer/question/wait.h"
 
-#include <stdlib.h>
 #include "schema/event.h"
 
 enum { ITEM_BYTES = 16 };

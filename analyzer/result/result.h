@@ -104,15 +104,13 @@ struct result_rank_spread { /* NAN: unknown for some rank */
     size_t least_at, most_at; /* index into ranks */
 };
 
-/* clang-format off */
-#define RESULT_RANK_KINDS(X)                                                            \
+#define RESULT_RANK_KINDS(X)                                                   \
     X(STRAY, "stray")   /* it has memory or a context on another rank's GPU */ \
-    X(SHARED, "shared") /* several ranks use one GPU */                               \
-    X(IMBALANCE, "imbalance")                                                       \
-    X(STRAGGLER, "straggler") /* the others seem to wait for it */                  \
-    X(AGAIN, "started_again")                                                       \
+    X(SHARED, "shared") /* several ranks use one GPU */                        \
+    X(IMBALANCE, "imbalance")                                                  \
+    X(STRAGGLER, "straggler") /* the others seem to wait for it */             \
+    X(AGAIN, "started_again")                                                  \
     X(MISSING, "missing") /* ranks of the job without a recording */
-/* clang-format on */
 #define RESULT_ENUM_RANK(s, w) RESULT_RANK_##s,
 enum result_rank_kind { RESULT_RANK_KINDS(RESULT_ENUM_RANK) };
 struct result_rank_finding {
@@ -142,18 +140,16 @@ struct result_preallocation {
 
 /* Why memory ran out: the word in JSON, and on the page. To add a cause: a row here, its rule and sentence in
  * oom/oom_cause.c. */
-/* clang-format off */
-#define RESULT_OOM_CAUSES(X)                                              \
-    X(CAPACITY, "capacity", "capacity")                               \
-    X(FRAGMENTATION, "fragmentation", "fragmentation")                \
-    X(LEAK, "leak", "leak")                                           \
-    X(OTHER_PROCESS, "other_process", "another process")              \
-    X(OVERSIZED_REQUEST, "oversized_request", "oversized request")    \
-    X(ALLOCATOR_CAP, "allocator_cap", "a limit that was set")         \
-    X(PINNED_HOST, "pinned_host", "pinned host memory")               \
-    X(PREALLOCATION, "preallocation", "preallocation")                \
+#define RESULT_OOM_CAUSES(X)                                       \
+    X(CAPACITY, "capacity", "capacity")                            \
+    X(FRAGMENTATION, "fragmentation", "fragmentation")             \
+    X(LEAK, "leak", "leak")                                        \
+    X(OTHER_PROCESS, "other_process", "another process")           \
+    X(OVERSIZED_REQUEST, "oversized_request", "oversized request") \
+    X(ALLOCATOR_CAP, "allocator_cap", "a limit that was set")      \
+    X(PINNED_HOST, "pinned_host", "pinned host memory")            \
+    X(PREALLOCATION, "preallocation", "preallocation")             \
     X(OUTSIDE_ALLOCATOR, "outside_allocator", "outside PyTorch's allocator")
-/* clang-format on */
 #define RESULT_ENUM_CAUSE(s, w, t) RESULT_CAUSE_##s,
 enum result_cause { RESULT_OOM_CAUSES(RESULT_ENUM_CAUSE) RESULT_CAUSES_N };
 
@@ -423,7 +419,6 @@ struct result_fragmentation { /* RUN_UNKNOWN and NAN if the calls do not show it
     uint64_t segments, blocks;
 };
 
-/* A category and its estimate. */
 struct result_budget_row {
     enum result_category category;
     double estimate_bytes;             /* NAN: not estimated */
@@ -440,15 +435,13 @@ struct result_budget_row {
 
 /* Sums of categories. What a pass allocates and frees is judged as one, because the moment decides which part of it is
  * live, and which category that has. LEVEL(id, JSON key, words) */
-/* clang-format off */
-#define RESULT_LEVELS(LEVEL)                                                                    \
-    LEVEL(PASS, "pass", "activations, gradients and temporaries together")                  \
-    LEVEL(TENSORS, "tensors", "tensors at the peak")                                        \
-    LEVEL(ALLOCATOR, "allocator", "reserved by PyTorch on top: rounding, holes, cache")     \
-    LEVEL(CUDA, "cuda", "CUDA allocations")                                                  \
-    LEVEL(CONTEXT, "context", "CUDA context, kernels and libraries")                        \
+#define RESULT_LEVELS(LEVEL)                                                            \
+    LEVEL(PASS, "pass", "activations, gradients and temporaries together")              \
+    LEVEL(TENSORS, "tensors", "tensors at the peak")                                    \
+    LEVEL(ALLOCATOR, "allocator", "reserved by PyTorch on top: rounding, holes, cache") \
+    LEVEL(CUDA, "cuda", "CUDA allocations")                                             \
+    LEVEL(CONTEXT, "context", "CUDA context, kernels and libraries")                    \
     LEVEL(DEVICE, "device", "in use on the device")
-/* clang-format on */
 #define LEVEL(id, key, text) RESULT_LEVEL_##id,
 enum result_level { RESULT_LEVELS(LEVEL) RESULT_LEVELS_N };
 #undef LEVEL
@@ -602,6 +595,9 @@ const char *result_level_text(enum result_level level);
 const char *result_moment_key(int phase); /* "forward_end"; NULL for -1 */
 const char *result_moment_text(int phase);
 const struct run_device *result_device_of(const struct result_report *r, int device); /* NULL: unknown */
+const struct result_device_memory *result_memory_of(const struct result_report *r, uint32_t process, int device);
+const struct result_timeline *result_timeline_of(const struct result_report *r, uint32_t process, int device,
+                                                 enum run_series_layer layer);
 /* "Memory did not run out", or what else is known about that if no failure was fatal. After SIGKILL, which
  * suggests that host memory ran out, it names the GPU's. */
 const char *result_outcome_text(const struct result_report *r);

@@ -58,6 +58,17 @@ const struct run_device *result_device_of(const struct result_report *r, int dev
     return FIND_IN(d, r->devices, d->device == device);
 }
 
+const struct result_device_memory *result_memory_of(const struct result_report *r, uint32_t process, int device)
+{
+    return FIND_IN(m, r->memory, m->process == process && m->device == device);
+}
+
+const struct result_timeline *result_timeline_of(const struct result_report *r, uint32_t process, int device,
+                                                 enum run_series_layer layer)
+{
+    return FIND_IN(t, r->timelines, t->process == process && t->device == device && t->layer == layer);
+}
+
 bool result_rank_unknown(const struct result_report *r, enum result_rank_figure figure)
 {
     const bool waits = figure == RESULT_RANK_WAITED || figure == RESULT_RANK_WAITS;

@@ -22,12 +22,6 @@ static const char *like_pattern_of(struct run *run, const unsigned char *text)
     return run_text(run, pattern, n);
 }
 
-static bool finish_extra_rows(struct run_database *db, sqlite3_stmt *st, int rc, char *error, size_t error_size)
-{
-    sqlite3_finalize(st);
-    return rc == SQLITE_DONE || run_database_bad(db, error, error_size);
-}
-
 const char *run_mark_pattern(struct run *run, const char *name)
 {
     return like_pattern_of(run, (const unsigned char *)name);
@@ -79,7 +73,7 @@ bool run_mark_rows_next(struct run_mark_rows *rows, struct run_mark *mark)
 
 bool run_mark_rows_close(struct run_mark_rows *rows, char *error, size_t error_size)
 {
-    bool ok = !rows || finish_extra_rows(rows->db, rows->st, rows->rc, error, error_size);
+    bool ok = !rows || run_finish_rows(rows->db, rows->st, rows->rc, error, error_size);
     free(rows);
     return ok;
 }

@@ -64,14 +64,6 @@ static uint32_t read_stack_number(const struct load *l, sqlite3_stmt *st, int co
         KEEP_ROW(list, x, is_valid);                       \
     })
 
-/* Jupyter's, VS Code's, Kaggle's, Colab's and Databricks' kernels, xeus-python and Spyder's console. */
-static bool is_kernel(const char *command)
-{
-    static const char *const words[] = {"ipykernel_launcher", "colab_kernel_launcher", "-m ipykernel",
-                                        "/xpython ",          "xpython_launcher",      "-m spyder_kernels"};
-    return command && ANY_OF(w, words, COUNT_OF(words), strstr(command, *w));
-}
-
 static bool add_process(struct load *l, sqlite3_stmt *st)
 {
     struct run *run = l->run;
@@ -97,7 +89,7 @@ static bool add_process(struct load *l, sqlite3_stmt *st)
         .local_id = sqlite3_column_int64(st, 0),
         .exit_status = -1,
     };
-    p.kernel = is_kernel(p.command);
+    p.kernel = p.command && text_is_kernel(p.command);
     p.run_id = p.run_id ? p.run_id : "";
     run_ids_set(&l->db->processes, p.local_id, (uint32_t)run->processes_n);
     *ARENA_ADD(run->processes) = p;

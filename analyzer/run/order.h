@@ -23,7 +23,6 @@ struct run_rows {
     ARENA_LIST(uint32_t, events);
 };
 
-/* What is checked in a row. */
 struct run_row_check {
     const struct run *run;
     int64_t now;      /* time of the last allocation, ns */

@@ -509,6 +509,15 @@ size_t run_series_count(const struct run *run)
     return run->series_n;
 }
 
+uint32_t run_find_series(const struct run *run, uint32_t process, int device, enum run_series_layer layer)
+{
+    for (size_t i = 0; i < run_series_count(run); i++) {
+        const struct run_series *s = run_series(run, (uint32_t)i);
+        if (s->process == process && s->device == device && s->layer == layer) return (uint32_t)i;
+    }
+    return RUN_NONE;
+}
+
 const struct run_series *run_series(const struct run *run, uint32_t series)
 {
     return &run->series[series];

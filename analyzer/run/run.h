@@ -16,6 +16,11 @@
 #include "schema/event.h"
 
 #define RUN_UNKNOWN INT64_MIN
+/* a - b; RUN_UNKNOWN if one of them is, or if it is negative. */
+static inline int64_t run_subtract(int64_t a, int64_t b)
+{
+    return a == RUN_UNKNOWN || b == RUN_UNKNOWN || a < b ? RUN_UNKNOWN : a - b;
+}
 #define RUN_NEVER INT64_MAX /* the free time of memory that is still live at the end */
 #define RUN_NONE UINT32_MAX /* no stack, no frame, no process */
 #define RUN_DEPTH_MAX 4096  /* deeper stacks are cut at the root */
@@ -30,12 +35,10 @@ static inline bool run_is_known(int64_t value)
 typedef bool (*run_symbol_fn)(void *data, const char *module_path, const char *build_id, uint64_t offset,
                               const char **function, const char **file, int *line);
 
-/* A function at an address. */
 struct run_symbol_place {
     const char *function, *file; /* NULL unknown */
     int line;                    /* 0 unknown */
 };
-/* Further functions of a symbolizer. */
 struct run_symbol_more {
     /* All that was inlined at an address: innermost function first. Valid only until the next call; 0 unknown. */
     size_t (*inlined)(void *data, const char *module_path, const char *build_id, uint64_t offset,
@@ -289,7 +292,6 @@ struct run_allocator_fact {
     int64_t time_ns, value;
     uint64_t address;
 };
-/* A thread that made a recorded call. */
 struct run_thread {
     uint32_t process, number; /* number: the recorder's, by which calls and marks refer to it */
     int64_t tid;              /* the kernel's, RUN_UNKNOWN */
@@ -325,7 +327,6 @@ struct run_removed {
     int64_t bytes, ns; /* ns: how long allocations lived, or how long the calls blocked the host */
     int64_t first_ns;  /* when the first of them began; RUN_UNKNOWN */
 };
-/* The series of the allocations. */
 enum run_series_layer run_removed_layer(const struct run_removed *removed);
 /* The running totals of a series over time, coarsely, from the start of the process on. */
 struct run_level {
@@ -582,6 +583,18 @@ static inline int64_t run_requested(const struct run_lifetime *life)
 {
     return life->extra != GS_EXTRA_UNKNOWN && life->extra < life->bytes ? life->bytes - life->extra : RUN_UNKNOWN;
 }
+/* The same, or the bytes of its block. */
+static inline int64_t run_requested_or_block(const struct run_lifetime *life)
+{
+    const int64_t requested = run_requested(life);
+    return requested == RUN_UNKNOWN ? life->bytes : requested;
+}
+/* Device memory with an address of its own: neither pinned memory nor physical memory, which only has mappings. */
+static inline bool run_has_device_address(const struct run_lifetime *life)
+{
+    return life->layer == GS_LAYER_DEVICE && life->space != GS_SPACE_PINNED && life->space != GS_SPACE_HOST &&
+           life->space != GS_SPACE_SHARED && life->space != GS_SPACE_VMM;
+}
 
 /* Facts that another tool may not have recorded: RUN_FACT(symbol, word in meta, what the tool "does not record"). */
 #define RUN_FACTS(RUN_FACT)                              \
@@ -638,6 +651,8 @@ size_t run_location_count(const struct run *run);
 const struct run_location *run_location(const struct run *run, uint32_t location);
 size_t run_series_count(const struct run *run);
 const struct run_series *run_series(const struct run *run, uint32_t series);
+uint32_t run_find_series(const struct run *run, uint32_t process, int device,
+                         enum run_series_layer layer); /* RUN_NONE */
 /* Of a lifetime that an observer is just receiving: the call that frees it; RUN_NONE unless options.memory_map is set
  * or PyTorch reported its totals. */
 uint32_t run_free_stack(const struct run *run, const struct run_lifetime *life);

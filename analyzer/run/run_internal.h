@@ -170,6 +170,11 @@ void run_database_close(struct run_database *db);
 /* "file:…?query"; free the result. */
 char *run_database_uri(const char *path, const char *query);
 bool run_database_bad(const struct run_database *db, char *error, size_t error_size);
+static inline bool run_finish_rows(struct run_database *db, sqlite3_stmt *st, int rc, char *error, size_t error_size)
+{
+    sqlite3_finalize(st);
+    return rc == SQLITE_DONE || run_database_bad(db, error, error_size);
+}
 sqlite3_stmt *run_database_prepare(struct run_database *db, const char *sql);
 
 /* Progress of a pass over the rows, reported every few thousand rows. */

@@ -2,7 +2,6 @@
 #include "analyzer/run/run_internal.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

@@ -35,12 +35,6 @@ uint32_t run_frame_add(struct run *run, const struct run_frame *f)
     return *head = (uint32_t)(run->frames_n - 1);
 }
 
-static bool finish_stack_rows(struct run_database *db, sqlite3_stmt *st, int rc, char *error, size_t error_size)
-{
-    sqlite3_finalize(st);
-    return rc == SQLITE_DONE || run_database_bad(db, error, error_size);
-}
-
 /* The rows after the last one that was read; all of them if none was. */
 static sqlite3_stmt *rows_after(struct run_database *db, const char *sql, int64_t last)
 {
@@ -107,7 +101,7 @@ static bool load_modules(struct run *run, struct run_database *db, struct run_na
         const char *path = run_column_text(run, st, 1);
         *ARENA_ADD(seen->list) = (struct run_module_name){path, run_column_text(run, st, 2), run_module_rank(path)};
     }
-    return finish_stack_rows(db, st, rc, error, error_size);
+    return run_finish_rows(db, st, rc, error, error_size);
 }
 
 static bool load_frames(struct run *run, struct run_database *db, struct run_names_seen *seen, char *error,
@@ -141,7 +135,7 @@ static bool load_frames(struct run *run, struct run_database *db, struct run_nam
         }
         run_ids_set(&seen->frames, sqlite3_column_int64(st, 0), run_frame_add(run, &f));
     }
-    return finish_stack_rows(db, st, rc, error, error_size);
+    return run_finish_rows(db, st, rc, error, error_size);
 }
 
 struct row {
@@ -210,7 +204,7 @@ static bool read_stacks(struct run *run, struct run_database *db, struct run_nam
         run_ids_set(&rows->index, r.id, (uint32_t)rows->n);
         *ARENA_PUSH(rows->list, rows->n, rows->cap) = r;
     }
-    return finish_stack_rows(db, st, rc, error, error_size);
+    return run_finish_rows(db, st, rc, error, error_size);
 }
 
 bool run_load_names(struct run *run, struct run_database *db, struct run_names_seen *seen, char *error,

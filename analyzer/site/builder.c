@@ -1,6 +1,5 @@
 #include "analyzer/site/builder.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/units.h"
 #include "analyzer/base/sort.h"

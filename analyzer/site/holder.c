@@ -469,7 +469,7 @@ static bool read_frame(struct site_search *s, bool first)
     }
     s->attributes.n = 0;
     s->returned = false;
-    s->returns_part = SITE_NO_RETURN;
+    s->returns_parts = 0;
     if (first) take_out_arguments(s);
     if (s->constructs) site_names_add(s->scratch, &s->owners, "self", strlen("self"));
     for (size_t i = s->from; i < s->at && s->constructs; i++) site_read_statement(s, i); /* Node.all.append(self) */
@@ -503,7 +503,7 @@ static bool read_frame(struct site_search *s, bool first)
     s->constructed = site_is_constructor(s->frame->function);
     s->returned = s->returned || (s->graph && !returns_numbers(s)) || s->constructed;
     s->returned_view = s->returned && s->returned_view;
-    s->returned_part = s->returns_part == SITE_NO_RETURN || s->constructed ? SITE_ANY_PART : s->returns_part;
+    s->returned_parts = !s->returns_parts || s->constructed ? SITE_ANY_PART : s->returns_parts;
     return s->returned || s->attributes.n || s->objects.n;
 }
 
@@ -706,7 +706,7 @@ size_t site_find_kept_errors(struct site_builder *b, uint32_t stack, struct resu
                               .scratch = &scratch,
                               .stack = stack,
                               .budget = BUDGET,
-                              .returned_part = SITE_ANY_PART,
+                              .returned_parts = SITE_ANY_PART,
                               .last_error = true};
     walk_handlers(s, stack);
     const size_t n = list_holders(s, holders);
@@ -726,7 +726,7 @@ static size_t find_holders(struct site_builder *b, uint32_t stack, bool graph, b
                               .graph = graph,
                               .pending = pending,
                               .budget = BUDGET,
-                              .returned_part = SITE_ANY_PART};
+                              .returned_parts = SITE_ANY_PART};
     walk_statements(s, stack);
     if (!s->found.n) s->found = s->kept_errors;
     if (!s->found.n) site_find_hooks(s, stack);

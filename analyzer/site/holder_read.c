@@ -1,6 +1,5 @@
 #include "analyzer/site/holder_read.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -361,6 +360,15 @@ static bool is_emptied(struct site_search *s, const char *name)
 
 static const char state_advice[] =
     "delete the entry of the parameter that the new one replaces (optimizer.state.pop(old))";
+static const char part_advice[] = "call the model there in `torch.no_grad()`: a tensor keeps the graph of each value "
+                                  "that is assigned to a part of it";
+/* torch.zeros(steps, n).to(device), torch.zeros_like(x) */
+static bool is_filled_tensor(const char *value)
+{
+    static const char *const makers[] = {"torch.zeros", "torch.ones", "torch.empty", "torch.full"};
+    return ANY_OF(m, makers, COUNT_OF(makers), strncmp(value, *m, strlen(*m)) == 0);
+}
+
 static const char queue_advice[] = "bound the queue (`Queue(maxsize=N)`), if another thread reads it, or put copies on "
                                    "the host into it (`.detach().cpu()`)";
 
@@ -373,10 +381,10 @@ static bool calls_base(const struct site_search *s)
 }
 
 static const char deque_advice[] =
-    "choose its maxlen so that as many items fit on the GPU, or put copies on the host into it (`.detach().cpu()`)";
+    "lower its maxlen until its items fit on the GPU, or put copies on the host into it (`.detach().cpu()`)";
 
 static const char bound_advice[] =
-    "choose its bound so that as many items fit on the GPU, or put copies on the host into it (`.detach().cpu()`)";
+    "lower its bound until its items fit on the GPU, or put copies on the host into it (`.detach().cpu()`)";
 
 /* if len(cache) < n: cache.append(x), or if len(cache) > n: cache.pop(0) */
 static bool is_bounded_by_size(struct site_search *s, size_t i, const char *name)
@@ -473,7 +481,6 @@ static int latest_reads(struct site_search *s, const struct site_code *of, size_
     return most;
 }
 
-/* The same of an attribute in one file. */
 static int latest_reads_of_file(struct site_search *s, const char *file, const char *attribute)
 {
     const struct run_source_text *text = run_source_text(s->b->run, file);
@@ -598,6 +605,8 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
     const bool keyed = strstr(code, ".setdefault(") ||
                        (site_assignment_of(s->scratch, code, &a) && !a.augmented && strchr(a.targets, '['));
     const bool cached = keyed && site_fills_if_missing(s->scratch, &s->code, s->from, i, name);
+    const bool part = keyed && site_is_given(s, name, is_filled_tensor);
+    if (part && !s->graph) return; /* it copies the value */
     const bool queue = strstr(code, ".put(") || strstr(code, ".put_nowait(");
     const bool bounded = site_is_given(s, name, is_bounded_deque), limited = is_bounded_by_size(s, i, name);
     const bool returned = made && is_returned(s, name);
@@ -613,6 +622,7 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
                                                .keyed = keyed,
                                                .cached = cached,
                                                .instead = queue                            ? queue_advice
+                                                          : part                           ? part_advice
                                                           : keyed && is_of_optimizer(name) ? state_advice
                                                           : bounded && !s->graph           ? deque_advice
                                                           : limited && !s->graph           ? bound_advice

@@ -5,7 +5,8 @@
 #include "analyzer/site/python_code.h"
 #include "analyzer/site/python_names.h"
 
-enum { SITE_FOUND_MAX = 8, SITE_ANY_PART = -1, SITE_NO_RETURN = -2 };
+enum { SITE_FOUND_MAX = 8 };
+#define SITE_ANY_PART UINT64_MAX
 
 struct site_candidate {
     const struct run_frame *frame;
@@ -43,21 +44,20 @@ struct site_search {
     struct site_names owners;       /* objects with an attribute that refers to it: what is stored must be the object */
     bool constructs;                /* the function runs in the construction of its object */
     const char *class;              /* of self; NULL unknown */
-    int returns_part;               /* as returned_part, of this function; SITE_NO_RETURN: no statement yet */
+    uint64_t returns_parts;         /* as returned_parts, of this function; 0: no statement yet */
     bool given;                     /* a function of the program returned the memory to a library that called it */
     bool submitted;                 /* the statement passed the function to a library, which calls it */
     const struct run_frame *lambda; /* that called the function; NULL none */
     /* of the frame that it called */
-    const char *callee;           /* its name; NULL none */
-    const char *inner;            /* the function that the statement called, also of a library; NULL unknown */
-    bool returned;                /* the value is returned */
-    bool returned_view;           /* as a slice */
-    int returned_part;            /* `return model, loss.item()`: the only one of several values that holds it; or
-                                     SITE_ANY_PART */
-    bool constructed;             /* it is a constructor, and the value is the object */
-    bool hook;                    /* the function is a hook: the modules that it is given outlive its call */
-    bool last_error;              /* an exception that a later one replaces counts, too */
-    bool raises;                  /* it, or what it called, contains a raise statement */
+    const char *callee;      /* its name; NULL none */
+    const char *inner;       /* the function that the statement called, also of a library; NULL unknown */
+    bool returned;           /* the value is returned */
+    bool returned_view;      /* as a slice */
+    uint64_t returned_parts; /* `return model, loss.item()`: a bit for each value that holds it; or SITE_ANY_PART */
+    bool constructed;        /* it is a constructor, and the value is the object */
+    bool hook;               /* the function is a hook: the modules that it is given outlive its call */
+    bool last_error;         /* an exception that a later one replaces counts, too */
+    bool raises;             /* it, or what it called, contains a raise statement */
     struct site_names attributes; /* "self.features" of the object */
     struct site_names kept;       /* all of them on the way */
     struct site_candidates found, kept_errors;

@@ -178,32 +178,29 @@ static const char *with_element(struct site_search *s, const struct site_assignm
                   : a->value;
 }
 
-/* Of a returned tuple, the only value that holds the memory. */
-static int only_part(struct site_search *s, size_t i, const char *value)
+/* Of a returned tuple, the values that hold the memory. */
+static uint64_t holding_parts(struct site_search *s, size_t i, const char *value)
 {
     const char *parts = site_values_of(s, value), *part;
-    int n = 0, only = SITE_ANY_PART, holding = 0;
-    for (; n < SITE_NAMES && *(part = site_part_of(s->scratch, parts, (size_t)n)); n++) {
-        if (!site_value_holds(s, i, part)) continue;
-        only = n;
-        holding++;
-    }
-    return n == 1 && i == s->at                           ? s->returned_part
-           : n > 1 && holding == 1 && !strchr(parts, '*') ? only
-                                                          : SITE_ANY_PART;
+    uint64_t holding = 0;
+    int n = 0;
+    for (; n < SITE_NAMES && *(part = site_part_of(s->scratch, parts, (size_t)n)); n++)
+        if (site_value_holds(s, i, part)) holding |= UINT64_C(1) << n;
+    return n == 1 && i == s->at ? s->returned_parts : n > 1 && holding && !strchr(parts, '*') ? holding : SITE_ANY_PART;
 }
 
-/* model, score = train(k): of the function's values, only one holds the memory. */
-static void keep_part(const struct site_search *s, size_t i, const char *value, struct site_names *made)
+/* model, score = train(k): of the function's values, only some hold the memory. */
+static void keep_parts(const struct site_search *s, size_t i, const char *value, struct site_names *made)
 {
-    const size_t n = site_name_length(value), part = (size_t)s->returned_part;
+    const size_t n = site_name_length(value), named = made->n;
     const char *callee = text_last_part(s->callee);
     const size_t length = strlen(callee);
     const bool called = i == s->at && length && n >= length && strncmp(value + n - length, callee, length) == 0 &&
                         value[n] == '(' && site_closes_at_end(value + n);
-    if (!called || s->returned_part < 0 || made->n < 2 || part >= made->n) return;
-    made->list[0] = made->list[part];
-    made->n = 1;
+    if (!called || named < 2 || s->returned_parts >> named) return; /* SITE_ANY_PART, or other values than named */
+    made->n = 0;
+    for (size_t k = 0; k < named; k++)
+        if (s->returned_parts >> k & 1) made->list[made->n++] = made->list[k];
 }
 
 /* Does the program append to the list as often as statement i runs: in the same loop, or in a function that it calls?
@@ -260,7 +257,7 @@ static void read_assignment(struct site_search *s, size_t i, const struct site_a
     struct site_names made = {.n = 0}, indexed = {.n = 0};
     if (!site_value_holds(s, i, a->value)) return;
     site_targets_of(s->scratch, a->targets, &made, &indexed);
-    if (!indexed.n && !strchr(a->targets, '*')) keep_part(s, i, a->value, &made);
+    if (!indexed.n && !strchr(a->targets, '*')) keep_parts(s, i, a->value, &made);
     const size_t before = s->found.n;
     for (size_t k = 0; k < indexed.n; k++) site_consider_store(s, i, indexed.list[k], false);
     if (!made.n && !indexed.n) consider_newest(s, i, a->targets);
@@ -397,8 +394,7 @@ void site_read_statement(struct site_search *s, size_t i)
         const char *value = strchr(st->code, ' ');
         const bool holds = value && site_value_holds(s, i, value + 1);
         s->returned_view = holds ? site_is_view(s, i, value + 1) : s->returned_view;
-        const int part = holds ? only_part(s, i, value + 1) : s->returns_part;
-        s->returns_part = s->returns_part == SITE_NO_RETURN || s->returns_part == part ? part : SITE_ANY_PART;
+        s->returns_parts |= holds ? holding_parts(s, i, value + 1) : 0;
         s->returned = s->returned || holds;
     } else {
         read_registration(s, i);

@@ -4,7 +4,6 @@
 #include "analyzer/base/sort.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PATHS = 16 };

@@ -5,11 +5,6 @@
 #include "analyzer/base/each.h"
 #include "analyzer/base/text.h"
 
-static bool is_name(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
 /* The start of "this->levels[i].blocks" or "self.layers.entry(i).or_default()", which ends before `end`. */
 static const char *object_start(const char *line, const char *end)
 {
@@ -17,8 +12,8 @@ static const char *object_start(const char *line, const char *end)
     for (int depth = 0; p > line; p--) {
         depth += (p[-1] == ']' || p[-1] == ')') - (p[-1] == '[' || p[-1] == '(');
         const bool arrow = p - line >= 2 && p[-1] == '>' && p[-2] == '-';
-        if (depth < 0 ||
-            (depth == 0 && p[-1] != '[' && p[-1] != '(' && !is_name(p[-1]) && p[-1] != '.' && p[-1] != ':' && !arrow))
+        if (depth < 0 || (depth == 0 && p[-1] != '[' && p[-1] != '(' && !text_is_name_character(p[-1]) &&
+                          p[-1] != '.' && p[-1] != ':' && !arrow))
             break;
         p -= arrow;
     }
@@ -41,7 +36,9 @@ static const char *skip_text(const char *p)
 static const char *find_word(const char *line, const char *end, const char *word, size_t length)
 {
     for (const char *p = line; length && p + length <= end; p++)
-        if (strncmp(p, word, length) == 0 && !is_name(p[length]) && (p == line || !is_name(p[-1]))) return p;
+        if (strncmp(p, word, length) == 0 && !text_is_name_character(p[length]) &&
+            (p == line || !text_is_name_character(p[-1])))
+            return p;
     return NULL;
 }
 
@@ -52,7 +49,6 @@ struct name {
     bool here; /* the line that is searched is this line */
 };
 
-/* Is the only argument a text? */
 static bool is_text_only(const char *first)
 {
     const char *end = *first == '"' ? skip_text(first) : first;
@@ -66,7 +62,7 @@ static bool stores_memory(const char *arguments, const struct name *name, bool c
     const char *first = arguments + strspn(arguments, " \t"), *end = first;
     size_t n = 0;
     for (int depth = 1; *end && depth; end++) depth += (*end == '(') - (*end == ')');
-    while (is_name(first[n])) n++;
+    while (text_is_name_character(first[n])) n++;
     if (*first == '[' || is_text_only(first)) return false;
     if (name->here && (constructs || !n || first[n] != ')')) return true;
     return find_word(first, end, name->text, name->length) != NULL;
@@ -168,10 +164,10 @@ static struct name find_new_name(const char *line)
     if (out) {
         out += *out == '&';
         out += strncmp(out, "mut ", 4) == 0 ? 4 : 0; /* Rust's "&mut p" */
-        for (end = out; is_name(*end);) end++;
+        for (end = out; text_is_name_character(*end);) end++;
     } else {
         end = left_end(line, end);
-        for (out = end; out > line && is_name(out[-1]);) out--;
+        for (out = end; out > line && text_is_name_character(out[-1]);) out--;
     }
     return (struct name){out, (size_t)(end - out), true};
 }
@@ -181,7 +177,7 @@ static struct name find_out_argument(const char *line)
 {
     const char *equal = find_assignment(line), *call = equal ? strchr(equal, '(') : NULL;
     const char *out = call ? strchr(call, '&') : NULL, *first = out ? out + 1 : "", *end = first;
-    while (is_name(*end)) end++;
+    while (text_is_name_character(*end)) end++;
     return (struct name){first, (size_t)(end - first), true};
 }
 
@@ -220,7 +216,7 @@ static bool returns_name(const char *line, const char *next, const struct name *
     while (*end && strncmp(end, "//", 2) != 0 && strncmp(end, "/*", 2) != 0)
         end = (after = skip_text(end)) != end ? after : end + 1;
     while (end > p && isspace((unsigned char)end[-1])) end--;
-    const bool returns = strncmp(p, keyword, sizeof keyword - 1) == 0 && !is_name(p[sizeof keyword - 1]);
+    const bool returns = strncmp(p, keyword, sizeof keyword - 1) == 0 && !text_is_name_character(p[sizeof keyword - 1]);
     const bool last =
         next && next[source_indent(next)] == '}' && end > p && end[-1] != ';' && end[-1] != '{' && *p != '}';
     if (!returns && !last && !strstr(p, "=> Ok(") && !strstr(p, "=> Some(")) return false;

@@ -1,9 +1,9 @@
 /* See owner.h. */
 #include "analyzer/site/owner.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/site/builder.h"
 #include "analyzer/base/sort.h"
 
@@ -83,16 +83,11 @@ static size_t package_length(const char *package)
     return strcspn(package, "/.");
 }
 
-static bool name_char(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
 static bool has_function(const char *function, const char *part)
 {
     size_t length = strlen(part);
     for (const char *p = function; p && (p = strstr(p, part)) != NULL; p += length)
-        if (p == function || !name_char(p[-1])) return true;
+        if (p == function || !text_is_name_character(p[-1])) return true;
     return false;
 }
 

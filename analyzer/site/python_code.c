@@ -1,9 +1,9 @@
 #include "analyzer/site/python_code.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/each.h"
+#include "analyzer/base/text.h"
 
 enum { CODE_MAX = 2048, TAB = 8 }; /* longer statements, which are tables, are cut */
 
@@ -39,7 +39,7 @@ static void put_code_character(struct reading *r, char c)
 
 bool site_is_name_character(char c)
 {
-    return isalnum((unsigned char)c) || c == '_' || ((unsigned char)c & 0x80);
+    return text_is_name_character(c) || ((unsigned char)c & 0x80);
 }
 
 /* Before a string's quote: f, rb, … Is it an f-string? */

@@ -411,7 +411,8 @@ static bool begins_with_word(const char *p, const char *const *words, size_t cou
  * the memory itself is kept, a tensor that was computed from it does not keep it. */
 static bool is_other_tensor(const char *p, bool graph)
 {
-    static const char *const without_graph[] = {".argmax(", ".argmin(", ".argsort(", ".eq(", ".ne(", ".gt(", ".lt("};
+    static const char *const without_graph[] = {".argmax(", ".argmin(", ".argsort(", ".eq(", ".ne(",
+                                                ".gt(",     ".lt(",     ".sample()"}; /* of a distribution */
     static const char *const same_memory[] = {".detach()", ".data", ".long()", ".int()", ".bool()"};
     static const char *const computed[] = {".mean(", ".sum(", ".norm(", ".std(",    ".var(",     ".prod(", ".any(",
                                            ".all(",  ".abs(", ".exp(",  ".square(", ".softmax(", ".pow(",  ".sqrt("};

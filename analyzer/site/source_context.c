@@ -366,7 +366,6 @@ bool site_is_read_beside(struct site_builder *b, const struct result_holder *hol
     return read;
 }
 
-/* Does the statement call the function without this argument? */
 static bool calls_without(const char *code, const char *function, const char *argument)
 {
     for (const char *p = strstr(code, function); p; p = strstr(p + 1, function))
@@ -605,4 +604,20 @@ enum site_use site_number_use(struct site_builder *b, const char *file, int line
         if (strncmp(text, name, n) == 0 && strncmp(text + n, " = ", 3) == 0) break; /* another value */
     }
     return use ? use : becomes_loss(b, &code, at, end, name) ? SITE_USE_OPERAND : SITE_USE_UNKNOWN;
+}
+
+/* Without native frames, the statement shows it. */
+static bool names_entry(struct site_builder *b, uint32_t stack)
+{
+    static const char *const words[] = {".to(", ".cuda(", "device=", "rand", "zeros(", "ones(", "full(", "arange("};
+    return ANY_OF(w, words, COUNT_OF(words), site_statement_has(b, stack, *w));
+}
+
+bool site_enters_device(struct site_builder *b, uint32_t stack)
+{
+    static const char *const operators[] = {"_to_copy",   "_ops::rand",   "_ops::zeros", "_ops::ones",
+                                            "_ops::full", "_ops::arange", "_ops::normal"};
+    const struct run_frame *frame = run_stack_frame(b->run, stack);
+    if (!frame || frame->kind != GS_FRAME_NATIVE) return names_entry(b, stack);
+    return ANY_OF(o, operators, COUNT_OF(operators), run_stack_calls(b->run, stack, *o));
 }

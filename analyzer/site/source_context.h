@@ -19,6 +19,9 @@ bool site_is_before_backward(struct site_builder *b, uint32_t stack);
 bool site_backward_follows(struct site_builder *b, uint32_t stack);
 /* Does the statement of the innermost line of the program on the call path have the words? */
 bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words);
+/* Copied to the device, or created there, by PyTorch's operators (native_functions.yaml); without native frames, by the
+ * statement. */
+bool site_enters_device(struct site_builder *b, uint32_t stack);
 /* Does its line assign an attribute of self of which the file uses parts, as in self.states[at]? */
 bool site_takes_parts(struct site_builder *b, uint32_t stack);
 /* Does the statement at a line have the words? False also if the source is not known. */

@@ -34,7 +34,6 @@ static void schema_of(size_t i, char out[16])
     snprintf(out, 16, i ? "p%d" : "main", (int)i + 1);
 }
 
-/* Has it a row? Frees `sql`. */
 static bool query_has_row(struct making *k, char *sql)
 {
     sqlite3_stmt *st = run_database_prepare(&(struct run_database){.db = k->s->db}, sql);

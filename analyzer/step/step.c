@@ -1,6 +1,5 @@
 #include "analyzer/step/step.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/site/builder.h"

@@ -82,7 +82,6 @@ static uint64_t uses_per_step(uint64_t events, uint64_t steps)
     return (events < all ? all - events : events - all) <= each ? each : 0;
 }
 
-/* When a path that each step uses was first used. */
 static int64_t first_use(const struct step_removed_events *e, const struct step_place_tree *t, uint64_t steps)
 {
     int64_t first = RUN_NEVER;

@@ -1,6 +1,5 @@
 #include "analyzer/step/step_tree.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/base/text.h"
 #include "analyzer/site/builder.h"

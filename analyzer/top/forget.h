@@ -2,7 +2,6 @@
 
 #include "analyzer/top/model.h"
 
-/* The next update reads all allocations of the recording again. */
 void top_forget_allocations(struct top_model *m, uint32_t source);
 /* The next update reads all allocations, copies and waits of the recording again. */
 void top_forget_rows(struct top_model *m, uint32_t source);

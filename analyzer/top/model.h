@@ -50,14 +50,13 @@ struct top_series {
     int64_t known;        /* live bytes according to the recorder, RUN_UNKNOWN */
     int64_t peak;         /* RUN_UNKNOWN */
     int64_t asleep;       /* bytes of live tensors that are asleep: `bytes` and `known` lack them */
-    bool slept;           /* some were asleep at an update */
+    bool slept;           /* some were asleep at an update, or between two */
     int64_t sampled_ns;   /* of a device: when it last reported its use; RUN_UNKNOWN */
     int64_t after_sample; /* change of bytes since */
     struct top_ring ring; /* change of bytes, allocations */
     struct top_curve curve;
 };
 
-/* The memory of one stack in a series. */
 struct top_place {
     uint32_t series, stack; /* stack: of the run, RUN_NONE */
     int64_t bytes, before;  /* before: when top began */

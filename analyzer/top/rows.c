@@ -23,15 +23,10 @@ struct reading {
     size_t error_size;
 };
 
-static int64_t bound_bytes(int64_t n)
-{
-    return n < 0 ? 0 : n > RUN_BYTES_MAX ? RUN_BYTES_MAX : n;
-}
-
 static int64_t column_or_unknown(sqlite3_stmt *st, int column)
 {
     int64_t n = run_column_int(st, column);
-    return n < 0 ? RUN_UNKNOWN : bound_bytes(n);
+    return n < 0 ? RUN_UNKNOWN : run_bounded(n);
 }
 
 static int row_device_of(int64_t n)
@@ -65,15 +60,15 @@ static bool read_allocation(struct reading *r, sqlite3_stmt *st)
 {
     const int64_t id = sqlite3_column_int64(st, 0), kind = sqlite3_column_int64(st, 1);
     uint32_t extra;
-    const int64_t bytes = bound_bytes(gs_bytes_unpack(kind, sqlite3_column_int64(st, 2), &extra));
-    const int64_t time = bound_bytes(sqlite3_column_int64(st, 3));
+    const int64_t bytes = run_bounded(gs_bytes_unpack(kind, sqlite3_column_int64(st, 2), &extra));
+    const int64_t time = run_bounded(sqlite3_column_int64(st, 3));
     int device = row_device_of((kind >> 5 & 127) - 1);
     enum top_layer layer = row_layer_of(kind & 3, kind >> 2 & 7, device);
     if (layer == TOP_PINNED || layer == TOP_HOST) device = -1;
     uint32_t place = top_place_at(r->m, top_series_at(r->m, r->source, device, layer), stack_at(r, st, 5));
     struct top_source *s = r->s;
     const bool live = sqlite3_column_type(st, 4) == SQLITE_NULL;
-    const int64_t end = live ? INT64_MAX : arena_add_capped(time, bound_bytes(sqlite3_column_int64(st, 4)));
+    const int64_t end = live ? INT64_MAX : arena_add_capped(time, run_bounded(sqlite3_column_int64(st, 4)));
     top_begin_block(r->m, place, bytes, time);
     if (live)
         *ARENA_ADD(s->alive) = (struct top_alive){id, bytes, time, (uint64_t)sqlite3_column_int64(st, 6), place, false};
@@ -95,9 +90,9 @@ static struct top_calls *calls_at(struct top_calls **list, size_t *n, size_t *ca
 static bool read_top_copy(struct reading *r, sqlite3_stmt *st)
 {
     const int64_t kind = sqlite3_column_int64(st, 1);
-    const int64_t bytes = bound_bytes(sqlite3_column_int64(st, 2));
-    const int64_t start = bound_bytes(sqlite3_column_int64(st, 3));
-    const int64_t blocked = bound_bytes(sqlite3_column_int64(st, 4));
+    const int64_t bytes = run_bounded(sqlite3_column_int64(st, 2));
+    const int64_t start = run_bounded(sqlite3_column_int64(st, 3));
+    const int64_t blocked = run_bounded(sqlite3_column_int64(st, 4));
     const struct top_calls like = {.source = r->source,
                                    .stack = stack_at(r, st, 5),
                                    .device = row_device_of((kind >> 6 & 127) - 1),
@@ -114,8 +109,8 @@ static bool read_top_copy(struct reading *r, sqlite3_stmt *st)
 
 static bool read_top_sync(struct reading *r, sqlite3_stmt *st)
 {
-    const int64_t start = bound_bytes(sqlite3_column_int64(st, 4));
-    const int64_t blocked = bound_bytes(sqlite3_column_int64(st, 5));
+    const int64_t start = run_bounded(sqlite3_column_int64(st, 4));
+    const int64_t blocked = run_bounded(sqlite3_column_int64(st, 5));
     const struct top_calls like = {.source = r->source,
                                    .stack = stack_at(r, st, 6),
                                    .device = row_device_of(sqlite3_column_int64(st, 1)),
@@ -146,10 +141,10 @@ static bool read_top_process(struct reading *r, sqlite3_stmt *st)
         s->run_id = run_column_text(run, st, 5);
     }
     s->start_real_ns = run_column_int(st, 6);
-    if (sqlite3_column_type(st, 7) != SQLITE_NULL) s->end_ns = bound_bytes(sqlite3_column_int64(st, 7));
+    if (sqlite3_column_type(st, 7) != SQLITE_NULL) s->end_ns = run_bounded(sqlite3_column_int64(st, 7));
     s->finished = sqlite3_column_type(st, 8) != SQLITE_NULL;
     s->state = !s->finished ? s->state : sqlite3_column_int64(st, 8) ? TOP_ENDED : TOP_DIED;
-    s->lost_events = (uint64_t)bound_bytes(sqlite3_column_int64(st, 9));
+    s->lost_events = (uint64_t)run_bounded(sqlite3_column_int64(st, 9));
     return false;
 }
 
@@ -171,7 +166,7 @@ static bool read_top_device(struct reading *r, sqlite3_stmt *st)
     if (d->total_bytes == RUN_UNKNOWN && run_column_int(st, 2) > 0) d->total_bytes = column_or_unknown(st, 2);
     if (d->sampled_ns == RUN_UNKNOWN && column_or_unknown(st, 3) != RUN_UNKNOWN) {
         d->free_bytes = column_or_unknown(st, 3);
-        set_device_sample(r, d, bound_bytes(sqlite3_column_int64(st, 4)));
+        set_device_sample(r, d, run_bounded(sqlite3_column_int64(st, 4)));
     }
     return true;
 }
@@ -179,7 +174,7 @@ static bool read_top_device(struct reading *r, sqlite3_stmt *st)
 static bool read_top_sample(struct reading *r, sqlite3_stmt *st)
 {
     int device = row_device_of(sqlite3_column_int64(st, 1));
-    int64_t id = sqlite3_column_int64(st, 0), time = bound_bytes(sqlite3_column_int64(st, 2));
+    int64_t id = sqlite3_column_int64(st, 0), time = run_bounded(sqlite3_column_int64(st, 2));
     r->s->last_sample = id > r->s->last_sample ? id : r->s->last_sample;
     if (device < 0 || column_or_unknown(st, 3) == RUN_UNKNOWN) return true;
     struct top_device *d = top_device_at(r->s, device);
@@ -198,7 +193,7 @@ static bool read_top_sample(struct reading *r, sqlite3_stmt *st)
         d->utilisation = busy >= 0 && busy <= 100 ? (int)busy : -1;
         d->own_bytes = column_or_unknown(st, 7);
         d->other_bytes = column_or_unknown(st, 8);
-        d->other_pid = (uint32_t)bound_bytes(sqlite3_column_int64(st, 9));
+        d->other_pid = (uint32_t)run_bounded(sqlite3_column_int64(st, 9));
         d->other_name = run_column_command(r->m->run, st, 10);
     }
     return true;
@@ -242,13 +237,13 @@ static uint32_t backward_caller(struct reading *r, int64_t id, int64_t time_ns)
 static bool read_failure(struct reading *r, sqlite3_stmt *st)
 {
     struct top_source *s = r->s;
-    const int64_t id = sqlite3_column_int64(st, 0), time_ns = bound_bytes(sqlite3_column_int64(st, 5));
+    const int64_t id = sqlite3_column_int64(st, 0), time_ns = run_bounded(sqlite3_column_int64(st, 5));
     const uint32_t caller = sqlite3_column_int64(st, 8) ? backward_caller(r, id, time_ns) : RUN_NONE;
-    if (s->failures_n == 0) s->failures_total = (uint64_t)bound_bytes(id);
+    if (s->failures_n == 0) s->failures_total = (uint64_t)run_bounded(id);
     s->failures[s->failures_n++] = (struct top_failure){.stack = caller == RUN_NONE ? stack_at(r, st, 7) : caller,
                                                         .device = row_device_of(run_column_int(st, 1)),
                                                         .layer = (uint8_t)sqlite3_column_int64(st, 2),
-                                                        .requested_bytes = bound_bytes(sqlite3_column_int64(st, 3)),
+                                                        .requested_bytes = run_bounded(sqlite3_column_int64(st, 3)),
                                                         .free_bytes = column_or_unknown(st, 4),
                                                         .time_ns = time_ns,
                                                         .fatal = sqlite3_column_int64(st, 6) != 0};
@@ -267,13 +262,13 @@ static bool read_temperature(struct reading *r, sqlite3_stmt *st)
 
 static bool read_seen(struct reading *r, sqlite3_stmt *st)
 {
-    r->s->failures_seen = (uint64_t)bound_bytes(sqlite3_column_int64(st, 0));
+    r->s->failures_seen = (uint64_t)run_bounded(sqlite3_column_int64(st, 0));
     return false;
 }
 
 static bool read_counted(struct reading *r, sqlite3_stmt *st)
 {
-    r->s->events = (uint64_t)bound_bytes(sqlite3_column_int64(st, 0));
+    r->s->events = (uint64_t)run_bounded(sqlite3_column_int64(st, 0));
     return false;
 }
 
@@ -303,7 +298,7 @@ static bool read_recovery_value(struct reading *r, sqlite3_stmt *st)
     };
     const char *name = (const char *)sqlite3_column_text(st, 0);
     int device = row_device_of(sqlite3_column_int64(st, 1));
-    int64_t value = bound_bytes(sqlite3_column_int64(st, 2));
+    int64_t value = run_bounded(sqlite3_column_int64(st, 2));
     if (name && strcmp(name, "last_ns") == 0) r->s->end_ns = value > r->s->end_ns ? value : r->s->end_ns;
     for (size_t i = 0; name && i < sizeof totals / sizeof *totals; i++) {
         if (strcmp(name, totals[i].name) == 0) {
@@ -340,7 +335,7 @@ static bool read_range(struct reading *r, sqlite3_stmt *st)
         const char *name = (const char *)sqlite3_column_text(st, 0), *domain = (const char *)sqlite3_column_text(st, 1);
         text_put(range->name, sizeof range->name, "%s", name ? name : "(no name)");
         text_put(range->domain, sizeof range->domain, "%s", domain ? domain : "");
-        range->start_ns = bound_bytes(sqlite3_column_int64(st, 2));
+        range->start_ns = run_bounded(sqlite3_column_int64(st, 2));
     }
     s->ranges_total++;
     return true;
@@ -400,7 +395,7 @@ static bool read_small(struct reading *r)
 
 static bool read_time(struct reading *r, sqlite3_stmt *st)
 {
-    r->s->curve_from_ns = bound_bytes(sqlite3_column_int64(st, 0));
+    r->s->curve_from_ns = run_bounded(sqlite3_column_int64(st, 0));
     return false;
 }
 
@@ -426,7 +421,7 @@ static bool find_from(struct reading *r)
 
 static int64_t rows_between(int64_t from, int64_t to)
 {
-    return from == TOP_NO_ROW ? (to == TOP_NO_ROW ? 0 : bound_bytes(to)) : bound_bytes(arena_add_capped(to, -from));
+    return from == TOP_NO_ROW ? (to == TOP_NO_ROW ? 0 : run_bounded(to)) : run_bounded(arena_add_capped(to, -from));
 }
 
 static const char *rows_table(const struct reading *r, enum top_rows what)
@@ -550,7 +545,7 @@ static bool read_top_events(struct reading *r)
 /* The time of the last event, if the recorder stores it nowhere: it has finished, or is an old one. */
 static bool read_last_row(struct reading *r, sqlite3_stmt *st)
 {
-    int64_t time = bound_bytes(sqlite3_column_int64(st, 0));
+    int64_t time = run_bounded(sqlite3_column_int64(st, 0));
     r->s->end_ns = time > r->s->end_ns ? time : r->s->end_ns;
     return false;
 }
@@ -588,7 +583,7 @@ static void end_found_block(struct search *f, struct top_alive *a, int64_t time_
     if (a->asleep)
         top_asleep_end(f->r->m, a);
     else
-        top_end_block(f->r->m, a->place, a->bytes, bound_bytes(time_ns));
+        top_end_block(f->r->m, a->place, a->bytes, run_bounded(time_ns));
     a->place = RUN_NONE;
     f->any = true;
 }

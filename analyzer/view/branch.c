@@ -306,11 +306,10 @@ static bool whole_label(const struct draw_text *v, const struct view_branch *b, 
 enum { FUNCTION_LEAST = 8 };         /* columns of a function's name that is cut */
 enum { PLACE_MOST = NAME_MAX + 16 }; /* columns of a file's name and line: only those of no file can have more */
 
-/* "train.py:25 Model.forw…": the function is cut, never the file and line before it. A native call is named by its
- * function, whose end is more informative. */
+/* "train.py:25 …forward": the function is cut, never the file and line before it. A native call is named by its
+ * function. */
 static void cut_label(const struct draw_text *v, const struct run_frame *f, char *out, size_t size, int columns)
 {
-    const char *mark = v->term.utf8 ? "…" : "...";
     char label[2048];
 
     frame_label(v, f, NULL, true, label, sizeof label);
@@ -319,31 +318,32 @@ static void cut_label(const struct draw_text *v, const struct run_frame *f, char
     } else if (f && f->kind == GS_FRAME_NATIVE && f->line <= 0) {
         text_name(out, size, label, columns, v->term.utf8);
     } else {
-        char line[16], whole[1024];
+        char line[16], whole[1024], function[512] = "";
         snprintf(line, sizeof line, ":%d", f ? f->line : 0);
         const char *at = strstr(label, line); /* names of files can have spaces */
         const size_t place = at ? (size_t)(at - label) + strlen(line) : strcspn(label, " ");
-        const size_t fits = terminal_fit(label, columns - terminal_columns(mark));
-        const bool cut = fits > place + FUNCTION_LEAST;
         text_put(whole, sizeof whole, "%.*s", (int)place, label);
+        const int room = columns - terminal_columns(whole) - 1;
+        if (label[place] == ' ' && room > FUNCTION_LEAST)
+            text_name(function, sizeof function, label + place + 1, room, v->term.utf8);
         if (terminal_columns(whole) > PLACE_MOST)
             text_elide(out, size, whole, PLACE_MOST, v->term.utf8);
         else
-            text_put(out, size, "%.*s%s", (int)(cut ? fits : place), label, cut ? mark : "");
+            text_put(out, size, "%s%s%s", whole, *function ? " " : "", function);
     }
 }
 
 /* The places of all calls, and as much of the last one's function as fits. */
 static bool places_label(const struct draw_text *v, const struct view_branch *b, char *out, size_t size, int columns)
 {
-    const char *mark = v->term.utf8 ? "…" : "...", *name = last_named(b)->frame->function;
-    char function[512] = "";
+    const char *name = last_named(b)->frame->function;
+    char whole[512], function[512];
     if (!whole_label(v, b, PLACES, out, size, columns)) return false;
-    const int room = columns - terminal_columns(out) - 1 - terminal_columns(mark);
+    const int room = columns - terminal_columns(out) - 1;
     if (!name || room <= FUNCTION_LEAST) return true;
-    text_function(function, sizeof function, name, WHOLE, v->term.utf8);
+    text_function(whole, sizeof whole, name, WHOLE, v->term.utf8);
     const size_t n = strlen(out);
-    text_put(out + n, size - n, " %.*s%s", (int)terminal_fit(function, room), function, mark);
+    text_put(out + n, size - n, " %s", text_name(function, sizeof function, whole, room, v->term.utf8));
     return true;
 }
 

@@ -425,7 +425,6 @@ static void view_server(const struct view_estimate *v, const struct estimate_tar
     view_estimate_wrap(v, INDENT, 0, text);
 }
 
-/* The answer for --serve. */
 static void print_servers(const struct view_estimate *v)
 {
     const struct estimate_answer *a = v->a;

@@ -60,7 +60,6 @@ static int part_at(const struct estimate_target *t, double at)
     return ESTIMATE_PARTS_N;
 }
 
-/* The byte in the middle of a cell. */
 static double cell_middle(const struct bar *b, int cell)
 {
     return (cell + 0.5) / b->width * b->scale;

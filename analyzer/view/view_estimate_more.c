@@ -274,7 +274,7 @@ void view_estimate_next(const struct view_estimate *v)
                      "the cheapest change that makes it fit");
     } else if (a->targets_n == 1 && !estimate_answer_fits(a) && !a->solved) {
         next_command(v, estimate_answer_command(a, "--solve gpus", text, sizeof text),
-                     "the fewest GPUs that it fits on");
+                     "the fewest GPUs on which it fits");
     } else if (estimate_answer_fits(a) && !a->plan.inference) {
         snprintf(text, sizeof text, "gpuspy report run.db%s", a->beside);
         next_command(v, "gpuspy run -- python train.py", "record what it needs, then compare:");

@@ -17,8 +17,6 @@ void view_estimate_changes(const struct view_estimate *v);
 void view_estimate_next(const struct view_estimate *v);
 void view_estimate_wires(const struct view_estimate *v);
 
-/* ---- helpers */
-
 /* In a word or two; NULL: it does not occur, or not in this model. */
 const char *view_estimate_phase(const struct view_estimate *v, int phase);
 

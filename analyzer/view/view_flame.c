@@ -1,5 +1,4 @@
 /* A flame graph that hangs from its root (an icicle), in the terminal's own cells. */
-#include <stdlib.h>
 #include "analyzer/base/arena.h"
 #include "analyzer/base/text.h"
 #include "analyzer/base/units.h"

@@ -94,7 +94,7 @@ void view_text_next(const struct draw_text *v, const char *left_out)
                          r->no_history ? "the calls that hold memory" : "the calls that held memory at the peak");
     if (r->growth_n) view_add_command(&c, "leaks", "what was never freed, and what grows");
     if (memory && fatal && has_allocator(r))
-        view_add_command(&c, "whatif", "the setting or the GPU with which it would have fit");
+        view_add_command(&c, "whatif", "with which setting or on which GPU it would have fit");
     if (r->sync_share >= VIEW_WAITS_WORTH && !simulated) /* its times mean nothing */
         view_add_command(&c, "tree --what waits", "the calls that waited for the GPU");
     view_next_budget(v, params, sizeof params);

@@ -35,7 +35,6 @@ static int64_t most_live(const struct run *run, int layer)
     return most;
 }
 
-/* A row of totals: a figure for each layer. */
 static void total_row(const struct view_stats *x, struct text_table *t, const char *name,
                       void (*figure)(char *, const struct view_stats *, const struct profile_statistics_layer *, int))
 {
@@ -104,13 +103,14 @@ static void print_totals(const struct draw_text *t, const struct view_stats *x)
 static void print_spaces(const struct draw_text *t, const struct view_stats *x)
 {
     const struct profile_statistics_layer *l = &x->all.layers[RUN_SERIES_DEVICE];
-    struct text_table table = {.head = {"of GPU memory by", "allocations", "bytes", ""}, .left = {true}};
+    struct text_table table = {.head = {"kind of GPU memory", "allocations", "bytes", ""}, .left = {true}};
 
     if (l->spaces[GS_SPACE_DEVICE].count == l->allocations) return;
     for (int i = 0; i < 8; i++) {
         if (!l->spaces[i].count) continue;
-        const char *cells[] = {space_words[i] ? space_words[i] : "other", UNITS_COUNT(l->spaces[i].count),
-                               DRAW_BYTES(l->spaces[i].bytes), ""};
+        const char *word = i == GS_SPACE_VMM ? "mapped physical memory" : space_words[i];
+        const char *cells[] = {word ? word : "other", UNITS_COUNT(l->spaces[i].count), DRAW_BYTES(l->spaces[i].bytes),
+                               ""};
         text_table_add(&table, cells, NULL);
     }
     fputc('\n', t->out);
@@ -143,10 +143,9 @@ static void class_row(const struct draw_text *t, struct text_table *table, const
     text_table_add(table, cells, NULL);
 }
 
-static void heading_of(const struct draw_text *t, const struct view_stats *x, const char *what)
+static const char *counted_word(const struct view_stats *x)
 {
-    draw_heading(t, TERMINAL_BOLD, what, " of %s",
-                 x->layer == RUN_SERIES_DEVICE ? "CUDA allocations" : draw_layer_word(x->layer));
+    return x->layer == RUN_SERIES_DEVICE ? "CUDA allocations" : draw_layer_word(x->layer);
 }
 
 /* "Sizes of tensors", in a bounded recording "Sizes of 12,000 of 90,000 tensors: of the others only sums are known". */
@@ -156,11 +155,10 @@ static void heading_of_rows(const struct draw_text *t, const struct view_stats *
     char rows[UNITS_TEXT], all[UNITS_TEXT];
 
     if (l->rows >= l->allocations)
-        heading_of(t, x, what);
+        draw_heading(t, TERMINAL_BOLD, what, " of %s", counted_word(x));
     else
         draw_heading(t, TERMINAL_BOLD, what, " of %s of %s %s (GPUSPY_KEEP: of the others only the sums are known)",
-                     units_format_count(rows, l->rows), units_format_count(all, l->allocations),
-                     x->layer == RUN_SERIES_DEVICE ? "CUDA allocations" : draw_layer_word(x->layer));
+                     units_format_count(rows, l->rows), units_format_count(all, l->allocations), counted_word(x));
 }
 
 /* Powers of two, two per row; all below the first are one. */
@@ -235,7 +233,7 @@ static void print_tally_list(const struct draw_text *t, const struct view_stats 
     size_t shown = lines->n < t->top || lines == x->categories ? lines->n : t->top;
 
     if (!shown) return;
-    heading_of(t, x, what);
+    draw_heading(t, TERMINAL_BOLD, what, ": %s", counted_word(x));
     EACH (r, lines->rows, shown) {
         char bytes[UNITS_TEXT];
         if (r->own <= 0 && !r->own_count) continue;
@@ -262,11 +260,11 @@ void view_stats(const struct draw_text *t, const struct view_stats *x)
     print_sizes(t, x);
     if (!t->report->no_times && !t->report->no_history) print_lives(t, x);
     if (x->categories->n > 1 || (x->categories->n == 1 && strcmp(x->categories->rows[0].name, "unknown") != 0))
-        print_tally_list(t, x, x->categories, "All allocations", "category");
+        print_tally_list(t, x, x->categories, "All allocations, by category", "category");
     profile_tally_sort(x->lines, TALLY_BY_OWN);
-    print_tally_list(t, x, x->lines, "Most bytes", "line");
+    print_tally_list(t, x, x->lines, "Most bytes, by line", "line");
     profile_tally_sort(x->lines, TALLY_BY_COUNT);
-    print_tally_list(t, x, x->lines, "Most allocations", "line");
+    print_tally_list(t, x, x->lines, "Most allocations, by line", "line");
     view_text_scopes(t);
 }
 

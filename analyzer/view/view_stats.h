@@ -6,7 +6,6 @@
 #include "analyzer/profile/tally.h"
 #include "analyzer/view/view_text.h"
 
-/* The data of the view. */
 struct view_stats {
     const struct result_report *report;
     struct profile_statistics all;

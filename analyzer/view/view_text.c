@@ -22,7 +22,6 @@ static const struct section {
 #define EVERYTHING 0
 #define SECTION(name, word, function, json, questions, brief) [VIEW_##name] = {word, function, json, questions, brief},
 #include "analyzer/view/sections.def"
-#undef SECTION
 #undef EVERYTHING
 #undef ASK
 };
@@ -32,7 +31,6 @@ static const struct section {
 const char view_section_words[] =
 #define SECTION(name, word, function, json, questions, brief) word "|"
 #include "analyzer/view/sections.def"
-#undef SECTION
     ;
 
 bool view_section_key(uint64_t only, const char *key)
@@ -53,9 +51,11 @@ uint64_t view_section_questions(uint64_t only)
     return all;
 }
 
+static void print_report_warnings(const struct draw_text *v);
+
 static void print_sections(const struct draw_text *v)
 {
-    view_text_warnings(v);
+    (v->only ? view_text_warnings : print_report_warnings)(v);
     for (unsigned i = 0; i < SECTIONS; i++)
         if (view_shows(v, (enum view_section)i)) sections[i].print(v);
     if (!v->only) view_text_next(v, "");
@@ -190,7 +190,7 @@ static void fit_sections(const struct draw_text *brief, size_t lines, struct pri
 static void print_brief(const struct draw_text *v)
 {
     struct draw_text brief = *v;
-    struct printed warnings = print_aside(v, view_text_warnings), text[SECTIONS];
+    struct printed warnings = print_aside(v, print_report_warnings), text[SECTIONS];
     size_t kept[SECTIONS], n = 0, more = 0;
     bool fits[SECTIONS];
     char left_out[64] = "";
@@ -257,7 +257,8 @@ static bool became_another_program(const struct result_report *r, size_t i)
                       !strcmp(o->host, p->host) && !strcmp(o->run_id, p->run_id));
 }
 
-static void print_killed(const struct draw_text *v)
+/* `stated`: the headline says how the program ended. */
+static void print_killed(const struct draw_text *v, bool stated)
 {
     const struct result_report *r = v->report;
     size_t died = 0, torn = 0, first = 0;
@@ -279,7 +280,9 @@ static void print_killed(const struct draw_text *v)
                 : snprintf(who, sizeof who, "rank %lld, ", (long long)r->processes[first].rank);
     snprintf(who + n, sizeof who - (size_t)n, "process %u", r->processes[first].pid);
     char how[RUN_FAILURE_TEXT];
-    if (died == 1 && r->processes_n == 1 && !torn && run_process_failure(&r->processes[0], how, sizeof how))
+    if (died == 1 && r->processes_n == 1 && !torn && stated)
+        snprintf(line, sizeof line, "the recording is complete up to the program's last call, at %s", at);
+    else if (died == 1 && r->processes_n == 1 && !torn && run_process_failure(&r->processes[0], how, sizeof how))
         snprintf(line, sizeof line,
                  "the program did not end normally (%s), at %s: the recording is complete up to its last call", how,
                  at);
@@ -362,11 +365,11 @@ static void print_devices(const struct draw_text *v)
 
 #define NOTES_BRIEF 3
 
-void view_text_warnings(const struct draw_text *v)
+static void print_warnings(const struct draw_text *v, bool stated)
 {
     if (v->report->lost_events) print_lost(v);
     if (!v->report->run || !run_endless_loop(v->report->run)) /* otherwise the verdict is the loop that ended it */
-        print_killed(v);
+        print_killed(v, stated);
     size_t shown = v->brief && v->report->notes_n > NOTES_BRIEF ? NOTES_BRIEF : v->report->notes_n;
     for (size_t i = 0; i < shown; i++) print_warning(v, v->report->notes[i]);
     if (shown < v->report->notes_n) {
@@ -376,6 +379,17 @@ void view_text_warnings(const struct draw_text *v)
                  hidden == 1 ? "it" : "them");
         print_warning(v, line);
     }
+}
+
+void view_text_warnings(const struct draw_text *v)
+{
+    print_warnings(v, false);
+}
+
+/* Of a report that has the verdict. */
+static void print_report_warnings(const struct draw_text *v)
+{
+    print_warnings(v, !ANY_IN(o, v->report->ooms, o->fatal));
 }
 
 void view_text_run(const struct draw_text *v)
@@ -410,17 +424,22 @@ void view_text_run(const struct draw_text *v)
 #define ADVICE_MOST 5 /* less important advice is left out */
 #define ADVICE_BRIEF 3
 
+static bool is_in_verdict(const struct draw_text *v, const struct result_advice *a)
+{
+    return v->report->ooms_n && view_shows(v, VIEW_OOM) && strcmp(a->topic, "oom") == 0;
+}
+
 void view_text_advice(const struct draw_text *v)
 {
     const struct result_report *r = v->report;
-    size_t shown = 0;
+    size_t items = 0, shown = 0;
 
+    for (size_t i = 0; i < r->advice_n; i++) items += !is_in_verdict(v, &r->advice[i]);
     for (size_t i = 0; i < r->advice_n && shown < (v->brief ? ADVICE_BRIEF : ADVICE_MOST); i++) {
-        if (r->ooms_n && view_shows(v, VIEW_OOM) && strcmp(r->advice[i].topic, "oom") == 0)
-            continue; /* it is part of the verdict */
+        if (is_in_verdict(v, &r->advice[i])) continue;
         if (!shown++)
             draw_heading(v, TERMINAL_GREEN, r->ooms_n && view_shows(v, VIEW_OOM) ? "Also to do" : "To do",
-                         ", most effective first");
+                         items > 1 ? ", most effective first" : "");
         draw_wrap(v, INDENT, v->term.utf8 ? "• " : "- ", "%s", r->advice[i].text);
     }
 }

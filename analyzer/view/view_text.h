@@ -9,7 +9,6 @@
 enum view_section {
 #define SECTION(name, word, function, json, questions, brief) VIEW_##name,
 #include "analyzer/view/sections.def"
-#undef SECTION
 };
 
 /* "oom|peak|…" for the option --only. */

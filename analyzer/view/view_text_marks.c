@@ -133,7 +133,7 @@ void view_text_scopes(const struct draw_text *v)
         if (!t->n) {
             char title[64];
             snprintf(title, sizeof title, "Peaks by %s range", run_range_word(r->run));
-            draw_heading(v, TERMINAL_BOLD, title, ": live on the GPU while a range of the name was open");
+            draw_heading(v, TERMINAL_BOLD, title, ": live on the GPU while at least one range of that name was open");
         }
         add_scope_row(v, t, s, tensors);
     }

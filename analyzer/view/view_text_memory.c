@@ -114,15 +114,6 @@ static const struct result_peak *shown_peak_of(const struct result_report *r, ui
     return FIND_IN(p, r->peaks, p->process == process && p->device == device && p->layer == layer && p->bytes > 0);
 }
 
-static const struct result_timeline *shown_timeline_of(const struct result_report *r, const struct result_peak *p)
-{
-    for (size_t i = 0; p && i < r->timelines_n; i++)
-        if (r->timelines[i].process == p->process && r->timelines[i].device == p->device &&
-            r->timelines[i].layer == p->layer)
-            return &r->timelines[i];
-    return NULL;
-}
-
 static int chart_rows(const struct draw_text *v)
 {
     return v->brief ? 4 : 6;
@@ -260,11 +251,9 @@ static void add_outside_row(struct text_table *t, const struct result_device_mem
 
 static void print_parts(const struct draw_text *v, uint32_t process, int device)
 {
-    const struct result_device_memory *m = NULL;
+    const struct result_device_memory *m = result_memory_of(v->report, process, device);
     struct text_table t = {.head = {"", "", ""}};
 
-    for (size_t i = 0; i < v->report->memory_n; i++)
-        if (v->report->memory[i].process == process && v->report->memory[i].device == device) m = &v->report->memory[i];
     if (!m || m->live_bytes <= 0 || m->total_bytes <= 0) return;
     add_own_parts(v, &t, m, shown_peak_of(v->report, process, device, RUN_SERIES_DEVICE));
     add_part_row(&t, m->graph_bytes, m->total_bytes, "held for CUDA graphs");
@@ -398,7 +387,8 @@ static void print_device_memory(const struct draw_text *v, const struct result_p
     const struct result_peak *d = shown_peak_of(r, p->process, p->device, RUN_SERIES_DEVICE);
     const struct result_peak *t = shown_peak_of(r, p->process, p->device, RUN_SERIES_TENSOR);
     const struct result_peak *shared = shown_peak_of(r, p->process, p->device, RUN_SERIES_SHARED);
-    const struct result_timeline *front = shown_timeline_of(r, t), *back = shown_timeline_of(r, d);
+    const struct result_timeline *front = t ? result_timeline_of(r, t->process, t->device, t->layer) : NULL,
+                                 *back = d ? result_timeline_of(r, d->process, d->device, d->layer) : NULL;
     char place[96];
 
     draw_title(v, TERMINAL_BOLD, draw_device(v, place, sizeof place, p->process, p->device, p->layer));
@@ -454,8 +444,8 @@ static void print_host_memory(const struct draw_text *v, const struct result_pea
     draw_title(v, TERMINAL_BOLD, place);
     peak_line(v, p, p->layer == RUN_SERIES_PINNED ? "pinned   " : "tensors  ");
     if (p->bytes >= WORTH_A_CHART && !v->report->no_history && v->shorter < DRAW_NO_CHARTS)
-        view_chart(shown_timeline_of(v->report, p), NULL, process_end_s(v->report, p->process), chart_rows(v), &v->term,
-                   INDENT, v->out);
+        view_chart(p ? result_timeline_of(v->report, p->process, p->device, p->layer) : NULL, NULL,
+                   process_end_s(v->report, p->process), chart_rows(v), &v->term, INDENT, v->out);
     print_categories(v, p);
     print_by_line(v, p, live_by_line(v, ""), v->top);
 }

@@ -66,11 +66,6 @@ static void format_share_line(char *line, size_t size, int64_t bytes, const char
         snprintf(line + at, size - at, "%s%s %s", at ? " + " : "", DRAW_BYTES(bytes), what);
 }
 
-static int64_t subtract_at_least_zero(int64_t a, int64_t b)
-{
-    return a == RUN_UNKNOWN || b == RUN_UNKNOWN || a < b ? RUN_UNKNOWN : a - b;
-}
-
 /* "in tensors (parameters 1.2 GiB, activations 800.0 MiB, …)": the three largest. */
 static const char *in_tensors(const struct result_oom_verdict *o, char *out, size_t size)
 {
@@ -96,9 +91,8 @@ static const char *in_tensors(const struct result_oom_verdict *o, char *out, siz
 static void print_held(const struct draw_text *v, const struct result_oom_verdict *o)
 {
     char line[1024] = "", tensors[256];
-    int64_t others = subtract_at_least_zero(o->device_live, o->tensor_reserved);
-    bool torch =
-        others != RUN_UNKNOWN && subtract_at_least_zero(o->tensor_reserved, o->tensor_allocated) != RUN_UNKNOWN;
+    int64_t others = run_subtract(o->device_live, o->tensor_reserved);
+    bool torch = others != RUN_UNKNOWN && run_subtract(o->tensor_reserved, o->tensor_allocated) != RUN_UNKNOWN;
 
     if (o->outside == RUN_UNKNOWN || o->free_bytes == RUN_UNKNOWN || o->space == GS_SPACE_PINNED) return;
     if (torch) {

@@ -5,7 +5,6 @@
 #include "analyzer/profile/course.h"
 #include "analyzer/view/view_text.h"
 
-/* The number of columns of a chart. */
 size_t view_timeline_columns(const struct terminal *term);
 /* `rows`: of a chart, 0: as fits; top: charts. */
 void view_timeline(const struct draw_text *v, struct run *run, const struct profile_courses *c, int rows);

@@ -83,7 +83,6 @@ static int tree_row_room(const struct drawing *d)
     return d->v->term.width - WEIGHT - SHARE - 4 - (d->bar ? d->bar + 2 : 0);
 }
 
-/* A row that is not a call: the rest. */
 static void rest_row(struct drawing *d, unsigned depth, int64_t weight, const char *text)
 {
     print_tree_figures(d, weight);

@@ -34,7 +34,6 @@ static char *spare_text(const struct whatif_outcome *o, char *out, size_t size)
 
 #define LATER "The recording ends there: what the program would need later is unknown"
 
-/* The result of the only what-if. */
 static void result_text(const struct view_whatif *w, char *out, size_t size)
 {
     const struct whatif_scenario *s = w->scenarios;
@@ -205,11 +204,12 @@ static void print_proof(const struct draw_text *t, const struct whatif_proof *p)
                  "exact: under the recorded settings, the replay requests %s and places %s, all as recorded", segments,
                  blocks);
     } else if (p->parted_at_event) {
-        text_put(line, sizeof line,
-                 "inexact: the replay of the recorded settings differs from the recording from event %llu (%s): %s. "
-                 "%llu of %s and %llu of %s are as recorded",
-                 (unsigned long long)p->parted_at_event, UNITS_SECONDS((double)p->parted_ns / 1e9), p->reason,
-                 (unsigned long long)p->segments_same, segments, (unsigned long long)p->blocks_placed, blocks);
+        text_put(
+            line, sizeof line,
+            "inexact: under the recorded settings, the replay differs from the recording from event %s (%s) on: %s. "
+            "%s of %s and %s of %s are as recorded",
+            UNITS_COUNT(p->parted_at_event), UNITS_SECONDS((double)p->parted_ns / 1e9), p->reason,
+            UNITS_COUNT(p->segments_same), segments, UNITS_COUNT(p->blocks_placed), blocks);
     } else {
         text_put(line, sizeof line, "inexact: %s",
                  p->reason ? p->reason : "the recording has no allocation of PyTorch's to replay");

@@ -59,8 +59,6 @@ int viewing_json(struct viewing *v, json_t *o);
 /* {schema, view, command, processes: as the report's, …}: the beginning of every view's JSON. */
 json_t *viewing_json_head(const struct viewing *v);
 
-/* ---- the profile that is looked at */
-
 struct view_profile_settings {
     const char *what, *at, *layer;
     bool native;

@@ -104,6 +104,7 @@
     page.breakable = text => text.split(" ").flatMap((word, i) => [i ? " " : "",
         ...(word.length < 25 ? [word] : word.split(/(?<=[_/])(?=\w)|(?<=\w\.)(?=[A-Za-z_]{4})|(?<=[a-z])(?=[A-Z])/)
                                            .flatMap((part, k) => (k ? [page.make("wbr"), part] : [part])))]);
+    page.breakableCode = text => text.split(/(?<=[=(,])(?=\w)/).flatMap((part, i) => (i ? [page.make("wbr"), part] : [part]));
     page.base = file => (file ? file.slice(file.lastIndexOf("/") + 1) : "");
     /* PyTorch's and Python's own frames; of these, those between a module and its forward. */
     const PLUMBING = new RegExp([
@@ -214,9 +215,9 @@
     /* A sentence in which each `file.py:12` can be copied, and code between backticks looks like code. */
     page.sentence = function (text) {
         return page.whole(page.clean(text, 3000))
-            .split(/(`[^`]+`|[\w./<>-]+\.(?:py|cpp|cc|c|cu|h|rs):\d+)/)
+            .split(/(`[^`]+`|[\w./<>-]+\.(?:py|cpp|cc|c|cu|h|rs):\d+|In \[\d+\]:\d+)/)
             .map((part, i) => (i % 2 === 0 ? part
-                               : part[0] === "`" ? page.make("code", null, part.slice(1, -1)) : page.siteButton(part, part)));
+                               : part[0] === "`" ? page.make("code", null, page.breakableCode(part.slice(1, -1))) : page.siteButton(part, part)));
     };
     /* One of several: [[value, words, title?]…]; the state's `name` is set to the value. */
     page.choice = function (node, name, options, chosen = page.state[name]) {

@@ -216,7 +216,8 @@
         if (steps) add("Steps", page.count(steps.n) + " × " + page.seconds(steps.median_s));
         if (page.report.sync_share > 0) add("Waits", page.share(page.report.sync_share));
         if (first.torch_version) add("PyTorch", page.clean(first.torch_version.split("+")[0]));
-        if (run.command) add("Command", make("code", null, shortCommand(run.command)), page.clean(run.command));
+        const command = first.kernel ? "Jupyter kernel" : shortCommand(run.command || "");
+        if (run.command) add("Command", make("code", null, command), page.clean(run.command));
         return make("dl", {class: "facts"}, list);
     }
 

@@ -294,7 +294,7 @@
                 count("count", "times"), word("layer"), ...where(), seconds("peak_time_s", "at"), word("name", "range"),
                 word("domain")],
             about: () => "Live on the GPU while at least one " + page.rangeWord() +
-                " range of the name was open, on any thread."
+                " range of that name was open, on any thread."
         },
         {
             name: "marks",

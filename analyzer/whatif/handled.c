@@ -67,8 +67,6 @@ static bool begins_any(const struct site_statement *st, const char *const *words
     return begins;
 }
 
-/* ---------------------------------------------------------------- classes of errors */
-
 /* The last part of a name: torch.OutOfMemoryError, a program's own OOMError, or what these are derived from. */
 static bool is_error_class(const char *name, size_t n)
 {
@@ -120,8 +118,6 @@ static bool does_catch(const struct text *t, const char *code, struct error *e)
     }
     return false;
 }
-
-/* ---------------------------------------------------------------- blocks */
 
 /* Of a condition in a handler: `"out of memory" in str(e)`, `isinstance(e, torch.OutOfMemoryError)`. */
 static enum truth truth_for_error(const struct text *t, const struct site_statement *st)
@@ -187,8 +183,6 @@ static unsigned flow_of_block(const struct text *t, size_t header, bool in_loop,
         flow = (flow & ~(unsigned)FLOW_ON) | flow_of_statement(t, &i, in_loop, depth + 1);
     return flow;
 }
-
-/* ---------------------------------------------------------------- context managers */
 
 static bool is_statement_handled(const struct text *t, size_t at, struct error *e, int depth);
 static bool does_manager_suppress(const struct text *t, const char *expression, struct error *e, int depth);
@@ -310,8 +304,6 @@ static bool does_with_suppress(const struct text *t, size_t with, size_t at, str
     }
     return false;
 }
-
-/* ---------------------------------------------------------------- call paths */
 
 /* Statement `at` is in the first block of the try statement. */
 static bool does_try_handle(const struct text *t, size_t try, struct error *e)

@@ -136,9 +136,23 @@ void whatif_lane_note_segment(struct whatif_lane *l, uint64_t address, int64_t b
     if (!l->parted) *ARENA_ADD(l->recorded) = (struct whatif_hole){address, (uint64_t)bytes};
 }
 
-static uint64_t mirrored_address(const struct whatif_lane *l, uint64_t address, int64_t bytes)
+/* Some segments, in no order, are above all others. */
+static uint64_t moved_by(const struct whatif_lane *l, uint64_t address)
 {
-    return l->mirrored ? ((uint64_t)1 << 48) - address - (uint64_t)bytes : address;
+    static const uint64_t above = (uint64_t)1 << 61;
+    return l->order & WHATIF_MIXED && map_hash(address / page) & 1 ? above : 0;
+}
+
+static uint64_t ordered_address(const struct whatif_lane *l, uint64_t address, int64_t bytes)
+{
+    const uint64_t moved = moved_by(l, address);
+    return moved + (l->order & WHATIF_MIRRORED ? ((uint64_t)1 << 48) - address - (uint64_t)bytes : address);
+}
+
+static uint64_t own_address(const struct whatif_lane *l, uint64_t address, int64_t bytes)
+{
+    address &= ((uint64_t)1 << 61) - 1;
+    return l->order & WHATIF_MIRRORED ? ((uint64_t)1 << 48) - address - (uint64_t)bytes : address;
 }
 
 static bool lane_take(void *self, int64_t bytes, int64_t page_bytes, uint64_t *address)
@@ -148,7 +162,7 @@ static bool lane_take(void *self, int64_t bytes, int64_t page_bytes, uint64_t *a
     if (!page_bytes) {
         *address = take_recorded(l, (uint64_t)bytes);
         if (!*address) *address = whatif_space_take(&l->space, (uint64_t)bytes);
-        *address = mirrored_address(l, *address, bytes);
+        *address = ordered_address(l, *address, bytes);
     }
     l->other = arena_add_capped(l->other, bytes); /* the allocator's memory is counted there, too */
     return true;
@@ -159,7 +173,7 @@ static void lane_give_back(void *self, uint64_t address, int64_t bytes, int64_t 
     struct whatif_lane *l = self;
     l->other = arena_add_capped(l->other, -bytes);
     if (page_bytes) return;
-    address = mirrored_address(l, address, bytes);
+    address = own_address(l, address, bytes);
     if (give_back_recorded(l, address)) return;
     whatif_space_give_back(&l->space, address, (uint64_t)bytes);
 }
@@ -171,7 +185,8 @@ static uint64_t lane_reserve(void *self, int64_t bytes)
     static const uint64_t first = (uint64_t)1 << 62;
     const uint64_t size = ((uint64_t)bytes + page - 1) / page * page + page, before = l->reserved;
     l->reserved += size;
-    return l->space.descending != l->mirrored ? first - l->reserved : first + before;
+    return moved_by(l, before) +
+           (l->space.descending != (l->order & WHATIF_MIRRORED) ? first - l->reserved : first + before);
 }
 
 void whatif_lane_start(struct whatif_lane *l, const struct caching_rules *rules, bool descending, int64_t capacity)

@@ -15,6 +15,11 @@ struct whatif_space {
     bool descending;
 };
 
+enum {
+    WHATIF_MIRRORED = 1, /* of two segments, the one that would have the higher address has the lower one */
+    WHATIF_MIXED = 2     /* some are above all others */
+};
+
 struct whatif_lane {
     struct caching_allocator *allocator;
     ARENA_ROWS(uint32_t, block_of); /* by run_live_number, block_of_n of them: the block; CACHING_NO_BLOCK none */
@@ -25,7 +30,7 @@ struct whatif_lane {
     ARENA_LIST(struct whatif_hole, recorded); /* segments that the recorded allocator requested since the last tensor */
     ARENA_LIST(struct whatif_hole, taken);    /* segments that have their recorded addresses, ascending */
     struct whatif_space freed;                /* where such segments were freed before the lane parted */
-    bool mirrored;        /* of two segments, the one that would have the higher address has the lower one */
+    unsigned order;                           /* of the segments' addresses: WHATIF_MIRRORED, WHATIF_MIXED */
     bool parted;          /* from the recorded segments: new ones are placed as the recorded driver did most often */
     bool left_out;        /* unused segments were not placed, because they do not fit */
     uint32_t pool_thread; /* 1 + the thread whose latest request was in a private pool; 0 none */

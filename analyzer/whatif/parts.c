@@ -1,6 +1,5 @@
 #include "analyzer/whatif/parts.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include "analyzer/run/settings.h"
 #include "analyzer/site/holder_read.h"
@@ -229,23 +228,57 @@ void whatif_note_pause(struct whatif *w, uint32_t process, const struct run_life
         w->spread[stack] |= 1;
 }
 
-/* Is it a call path of a script or of a thread that it starts? Autograd's threads run while their caller waits, and
- * have its call path. */
-static bool is_of_script(struct whatif *w, uint32_t stack)
+/* Whose call path it is. Autograd's threads run while their caller waits, and have its call path or none of Python. */
+enum caller { NOT_EXAMINED, AUTOGRAD, SCRIPT, SCRIPT_GRAD /* within torch.func.grad and its kin */ };
+
+static enum caller caller_of(struct whatif *w, uint32_t stack)
 {
-    uint32_t *is = map_at(&w->scripts, stack);
-    if (*is == MAP_NEW)
-        *is = (run_stack_is_in(w->run, stack, NULL, "_bootstrap_inner") ||
-               run_stack_is_in(w->run, stack, NULL, "<module>")) &&
-              !run_stack_is_in(w->run, stack, "/torch/autograd/", NULL);
-    return *is;
+    if (stack >= w->owners_n) return AUTOGRAD;
+    uint8_t *caller = &w->callers[stack];
+    if (*caller) return *caller;
+    *caller = (!run_stack_is_in(w->run, stack, NULL, "_bootstrap_inner") &&
+               !run_stack_is_in(w->run, stack, NULL, "<module>")) ||
+                      run_stack_is_in(w->run, stack, "/torch/autograd/", NULL)
+                  ? AUTOGRAD
+              : run_stack_is_in(w->run, stack, "/torch/_functorch/eager_transforms", NULL) ? SCRIPT_GRAD
+                                                                                           : SCRIPT;
+    return *caller;
 }
 
+/* What a thread of autograd has freed since the program last ran was in no fixed order with it. */
+static void note_running(struct whatif_device *d, enum caller caller)
+{
+    d->races = d->races || d->freed_beside;
+    d->running = caller;
+    d->freed_beside = false;
+}
+
+/* torch.func drops the graph as soon as its backward pass has returned: the thread that ran it may still hold a part.
+ */
 void whatif_note_thread(struct whatif *w, struct whatif_device *d, const struct run_lifetime *life)
 {
-    if (life->thread == d->thread || life->stack == RUN_NONE || w->imported || !is_of_script(w, life->stack)) return;
+    const enum caller caller = w->imported ? AUTOGRAD : caller_of(w, life->stack);
+    if (caller == AUTOGRAD) {
+        d->races = d->races || d->running == SCRIPT_GRAD;
+        d->running = 0;
+        d->freed_beside = false;
+        return;
+    }
+    note_running(d, caller);
+    if (life->thread == d->thread) return;
     d->turns += d->thread != RUN_NONE;
     d->thread = life->thread;
+}
+
+void whatif_note_freeing(struct whatif *w, struct whatif_device *d, const struct run_lifetime *life)
+{
+    if (w->imported) return;
+    const uint32_t stack = run_free_stack(w->run, life);
+    const enum caller caller = caller_of(w, stack);
+    if (caller != AUTOGRAD)
+        note_running(d, caller);
+    else if (d->running && (stack == RUN_NONE || !whatif_has_python(w->run, stack)))
+        d->freed_beside = true;
 }
 
 unsigned whatif_read_source(struct whatif *w)

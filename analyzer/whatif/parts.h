@@ -38,6 +38,9 @@ struct whatif_device {
     bool capturing;                /* the last tensor belongs to a graph that is being captured */
     uint32_t thread;               /* the last one on which a script or a thread that it started allocated; RUN_NONE */
     uint32_t turns;                /* how often that was another thread than before */
+    uint8_t running;               /* 0, or the caller, if it did something since a thread of autograd allocated … */
+    bool freed_beside;             /* … and since then that thread freed a tensor … */
+    bool races;                    /* … and then the program went on, so that the order can differ */
     size_t loops;                  /* how often the loop of the steps ended, and the program then allocated */
     bool unsure_flushes; /* the program emptied the cache, or a pool ended: the recording shows only that one did */
     bool freed_unknown;  /* segments were freed by a call without a stack: for a request, or by the program */
@@ -65,8 +68,9 @@ struct whatif {
     size_t devices_n, devices_cap, device; /* device: of the last event */
     struct map device_at;                  /* whatif_device_key → index */
     uint8_t *owners;                       /* by stack: 0 not examined, 1 PyTorch's allocator, 2 another */
-    uint8_t *begins; /* likewise: 0 not examined, 1 a free at the beginning of a step, 2 another */
-    uint8_t *after;  /* likewise: 0 not examined, 1 allocates after the loop of the steps, 2 elsewhere */
+    uint8_t *begins;  /* likewise: 0 not examined, 1 a free at the beginning of a step, 2 another */
+    uint8_t *after;   /* likewise: 0 not examined, 1 allocates after the loop of the steps, 2 elsewhere */
+    uint8_t *callers; /* likewise: enum caller of parts.c */
     const struct step_list *loop_steps; /* of these … */
     uint32_t loop;                      /* … the call path of the function with their loop; RUN_NONE unknown */
     int loop_last;                      /* the last line of that loop */
@@ -82,7 +86,6 @@ struct whatif {
     struct map graders;               /* call paths that allocate gradients → 1 */
     struct map varying;               /* other stacks that allocate a size which no parameter has → 1 */
     struct site_builder sources;      /* only what site/source_context.h needs */
-    struct map scripts;               /* call path → 1: of a script or of a thread that it starts, 0 */
     unsigned source_facts;            /* enum whatif_source; known once source_was_read */
     bool source_was_read;
     size_t assumed;         /* index of the version that is assumed for a recording without one */
@@ -160,8 +163,10 @@ bool whatif_is_after_loop(struct whatif *w, const struct step_list *steps, uint3
 bool whatif_ends_are_sure(struct whatif *w);
 /* Notes whether a call path allocates within steps or in the pauses between them. */
 void whatif_note_pause(struct whatif *w, uint32_t process, const struct run_lifetime *life);
-/* Counts how often a script and the threads that it starts allocate in turn. */
+/* Count how often a script and the threads that it starts allocate in turn; find out whether a thread of autograd frees
+ * tensors after backward() has returned, while the program runs on. */
 void whatif_note_thread(struct whatif *w, struct whatif_device *d, const struct run_lifetime *life);
+void whatif_note_freeing(struct whatif *w, struct whatif_device *d, const struct run_lifetime *life);
 /* torch.cuda.graph() empties the cache before it captures, which an older recording shows only if that freed something:
  * notes it at the first tensor of each capture, unless `a`, as recorded, kept segments. */
 void whatif_note_capture(struct whatif_device *d, const struct caching_allocator *a, const struct run_lifetime *life);
@@ -246,7 +251,6 @@ struct whatif_drawing {
     int64_t last;
 };
 void whatif_draw(struct whatif_drawing *d, int64_t ns, int64_t reserved);
-/* Extends it to the end, or to the failure. */
 void whatif_draw_end(const struct whatif_drawing *d, bool failed);
 
 /* When the wait of a block ends that was freed before the replay begins; 0: it had ended by then. */

@@ -683,6 +683,7 @@ static void proof_on_free(void *self, const struct run_lifetime *life, const str
         (void)proof_allocator_of(b);
         apply_facts(b, life->free_ns);
         note_beginning(b, life);
+        whatif_note_freeing(p->w, device_at(b), life);
         b->events++;
         b->event_ns = life->free_ns;
         note_unseen_flush(b, 0);
@@ -792,9 +793,8 @@ bool whatif_prove(struct whatif *w, char *error, size_t error_size)
     }
     free(p.list);
     whatif_conclude_proof(w);
-    if (ok && !w->proof.blocks) {
+    if (ok && !w->proof.blocks)
         snprintf(error, error_size,
                  "nothing can be replayed: no allocation of PyTorch's caching allocator was recorded");
-    }
     return ok && w->proof.blocks;
 }

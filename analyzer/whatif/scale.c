@@ -38,17 +38,11 @@ static enum result_category category_of_tensor(const struct whatif *w, const str
         category_rule_of(w->categorizer, true, life->stack, run_free_stack(w->run, life), kept, use));
 }
 
-static int64_t bytes_of_request(const struct run_lifetime *life)
-{
-    const int64_t requested = run_requested(life);
-    return requested == RUN_UNKNOWN ? life->bytes : requested;
-}
-
 static void note_size(void *self, const struct run_lifetime *life, const struct run_series *series)
 {
     struct whatif *w = self;
     if (life->layer != GS_LAYER_TENSOR) return;
-    const uint64_t bytes = (uint64_t)bytes_of_request(life);
+    const uint64_t bytes = (uint64_t)run_requested_or_block(life);
     switch (category_of_tensor(w, life, series->process)) {
     case RESULT_CATEGORY_PARAMETERS: *map_at(&w->parameters, bytes) = 1; break;
     case RESULT_CATEGORY_GRADIENTS:
@@ -81,7 +75,7 @@ static void note_varying(void *self, const struct run_lifetime *life, const stru
     (void)series;
     struct whatif *w = self;
     if (life->layer != GS_LAYER_TENSOR || map_get(&w->graders, life->stack) != MAP_NEW) return;
-    if (!has_size_of_parameter(w, bytes_of_request(life))) *map_at(&w->varying, life->stack) = 1;
+    if (!has_size_of_parameter(w, run_requested_or_block(life))) *map_at(&w->varying, life->stack) = 1;
 }
 
 bool whatif_read_categories(struct whatif *w, char *error, size_t error_size)
@@ -96,7 +90,7 @@ bool whatif_read_categories(struct whatif *w, char *error, size_t error_size)
 /* A call path that makes no gradients, and whose sizes are not all those of parameters, makes no weights. */
 static bool is_like_parameter(const struct whatif *w, const struct run_lifetime *life)
 {
-    return has_size_of_parameter(w, bytes_of_request(life)) && map_get(&w->varying, life->stack) == MAP_NEW;
+    return has_size_of_parameter(w, run_requested_or_block(life)) && map_get(&w->varying, life->stack) == MAP_NEW;
 }
 
 /* Does the size of a tensor depend on the batch, as far as its category and call path show? */
@@ -111,8 +105,8 @@ static bool is_of_batch(const struct whatif *w, enum result_category category, c
     case RESULT_CATEGORY_TEMPORARIES:
     case RESULT_CATEGORY_UNKNOWN: return !is_like_parameter(w, life);
     case RESULT_CATEGORY_GRADIENTS: /* of an activation, if only that has this size */
-        return is_in_backward(w, life) && w->parameters.n && !has_size_of_parameter(w, bytes_of_request(life)) &&
-               map_get(&w->activations, (uint64_t)bytes_of_request(life)) != MAP_NEW;
+        return is_in_backward(w, life) && w->parameters.n && !has_size_of_parameter(w, run_requested_or_block(life)) &&
+               map_get(&w->activations, (uint64_t)run_requested_or_block(life)) != MAP_NEW;
     default: return false;
     }
 }
@@ -124,6 +118,6 @@ int64_t whatif_scaled(const struct whatif *w, const struct caching_rules *rules,
     double factor = scale->of[category];
     if (scale->batch != 1 && is_of_batch(w, category, life)) factor *= scale->batch;
     if (factor == 1) return whatif_asked(rules, life);
-    const double bytes = ceil((double)bytes_of_request(life) * factor);
+    const double bytes = ceil((double)run_requested_or_block(life) * factor);
     return caching_rounded(rules, bytes < 1e18 ? (int64_t)bytes : (int64_t)1e18);
 }

@@ -54,7 +54,7 @@ struct recorded_totals {         /* of a device */
 
 /* What can differ in another run of the same program: how long freed blocks wait for other streams, because the GPU may
  * take more or less time, for all of them or for some; and the addresses of segments. */
-enum variant { AS_RECORDED, WAITS_NOT, WAITS_LONGER, WAITS_MIXED, WAITS_OTHERWISE, OTHER_ADDRESSES, VARIANTS };
+enum variant { AS_RECORDED, WAITS_NOT, WAITS_LONGER, WAITS_MIXED, WAITS_OTHERWISE, MIRRORED, MIXED, BOTH, VARIANTS };
 
 struct play {
     struct whatif *w;
@@ -124,7 +124,7 @@ static void open_track(struct play *p, struct track *t)
     t->open = true;
     t->next_ns = INT64_MIN;
     whatif_lane_start(&t->lane, &t->rules, d->ascents < 0, p->scenario->limit ? p->scenario->limit : d->total);
-    t->lane.mirrored = p->variant == OTHER_ADDRESSES;
+    t->lane.order = p->variant >= MIRRORED ? p->variant - MIRRORED + WHATIF_MIRRORED : 0;
     for (size_t i = 0; i < d->unsplit_n; i++) caching_set_unsplit(t->lane.allocator, d->unsplit[i], true);
     whatif_place(&t->lane, &t->dues, d);
     if (t->lane.left_out) p->scenario->outcome.doubts |= WHATIF_BEFORE;
@@ -439,10 +439,9 @@ static void play_on_alloc(struct play *p, const struct run_lifetime *life, const
         t->lane.other = arena_add_capped(t->lane.other, life->bytes);
 }
 
-/* `until`: as recorded. */
 static int64_t wait_end_of(const struct play *p, const struct track *t, const struct run_lifetime *life, int64_t until)
 {
-    if (until == RUN_UNKNOWN || p->variant == AS_RECORDED || p->variant == OTHER_ADDRESSES) return until;
+    if (until == RUN_UNKNOWN || p->variant == AS_RECORDED || p->variant >= MIRRORED) return until;
     const enum variant mixed = map_hash(t->events) & 1 ? WAITS_MIXED : WAITS_OTHERWISE;
     if (p->variant == WAITS_NOT || p->variant == mixed) return life->free_ns;
     if (until == RUN_NEVER) return until;
@@ -659,7 +658,7 @@ static void conclude_play(struct play *p)
         if (!t->open) continue;
         if (!has_room_for_others(p, t)) o->doubts |= WHATIF_SHARED;
         if (is_address_used(t)) o->doubts |= WHATIF_ADDRESSES;
-        if (d->turns >= MORE_TURNS) o->doubts |= WHATIF_THREADS;
+        if (d->turns >= MORE_TURNS || d->races) o->doubts |= WHATIF_THREADS;
         if (whatif_sums_depend(&t->sums)) o->doubts |= WHATIF_SUMS;
         if (d->captures && d->rules.capture_reuse != t->rules.capture_reuse) o->doubts |= WHATIF_CAPTURE_REUSE;
         if (t->lane.unsure_retry && !caching_rules_have(&t->rules, CACHING_POOL_RETRY, NULL)) o->doubts |= WHATIF_POOL;
@@ -771,8 +770,8 @@ bool whatif_run(struct whatif *w, struct whatif_scenario *scenarios, size_t n, c
 
 bool whatif_vary(struct whatif *w, struct whatif_scenario *scenarios, size_t n, char *error, size_t error_size)
 {
-    static const unsigned doubts[VARIANTS] = {
-        [WAITS_NOT... WAITS_OTHERWISE] = WHATIF_FREES, [OTHER_ADDRESSES] = WHATIF_ADDRESSES};
+    static const unsigned doubts[VARIANTS] = {[WAITS_NOT... WAITS_OTHERWISE] = WHATIF_FREES,
+                                              [MIRRORED... BOTH] = WHATIF_ADDRESSES};
     struct whatif_scenario *others = arena_zeroed(n * VARIANTS + 1, sizeof *others);
     enum variant *variants = arena_zeroed(n * VARIANTS + 1, sizeof *variants);
     size_t *of = arena_zeroed(n * VARIANTS + 1, sizeof *of), others_n = 0;

@@ -53,8 +53,6 @@ static bool is_one_of(const char *name, size_t n, const char *const *words, size
     return ANY_IN(w, words, strlen(*w) == n && strncmp(name, *w, n) == 0);
 }
 
-/* ---------------------------------------------------------------- files */
-
 static bool add_own_file(struct figure_search *s, const char *path)
 {
     if (!path || s->files_n == FILES || site_is_library_file(path)) return false;
@@ -95,8 +93,6 @@ static void read_own_files(struct figure_search *s)
         for (size_t k = 0; k < s->files[i].code.n; k++)
             add_own_file(s, site_imported_file(s->arena, s->files[i].path, s->files[i].code.list[k].code));
 }
-
-/* ---------------------------------------------------------------- figures */
 
 static void add_value(struct figure_search *s, struct figure_value value)
 {
@@ -323,7 +319,6 @@ static const char *value_of_binding(const struct site_statement *st, const struc
     return in ? in : st->code + strlen(a->targets);
 }
 
-/* A statement that mentions a value. */
 static void follow_value(struct figure_search *s, int file, size_t at, const char *mention, unsigned figures)
 {
     static const char *const branches[] = {"if", "elif", "while", "assert", "match"};
@@ -390,8 +385,6 @@ static bool does_call(const struct figure_search *s, const char *name)
     }
     return false;
 }
-
-/* ---------------------------------------------------------------- names in strings */
 
 static const struct {
     const char *name;

@@ -14,29 +14,23 @@ struct whatif_sums_other {
     int64_t most, last;   /* of how many; bytes of the last one */
 };
 
-static int64_t bytes_of_tensor(const struct run_lifetime *life)
-{
-    const int64_t requested = run_requested(life);
-    return requested == RUN_UNKNOWN ? life->bytes : requested;
-}
-
 static void keep_tensor(struct whatif_sums *s, const struct run_lifetime *life, uint32_t number)
 {
     struct whatif_sums_kept *k =
         MAP_ROW_IN(&s->index, life->stack, s->kept,
                    (struct whatif_sums_kept){.newest_number = UINT32_MAX, .previous_number = UINT32_MAX});
-    k->bytes = arena_add_capped(k->bytes, bytes_of_tensor(life));
+    k->bytes = arena_add_capped(k->bytes, run_requested_or_block(life));
     k->count++;
     k->previous = k->newest;
     k->previous_number = k->newest_number;
-    k->newest = bytes_of_tensor(life);
+    k->newest = run_requested_or_block(life);
     k->newest_number = number;
 }
 
 /* The list may get the newest tensor only afterwards. */
 static void compare_sums(struct whatif_sums *s, const struct run_lifetime *life)
 {
-    const int64_t bytes = bytes_of_tensor(life);
+    const int64_t bytes = run_requested_or_block(life);
     int64_t equal = 0, most = 0;
     bool grown = false;
     struct whatif_sums_other *o =
@@ -69,7 +63,7 @@ void whatif_sums_free(struct whatif_sums *s, const struct run_lifetime *life, ui
     const uint32_t at = map_get(&s->index, life->stack);
     if (at == MAP_NEW) return;
     struct whatif_sums_kept *k = &s->kept[at];
-    k->bytes = arena_add_capped(k->bytes, -bytes_of_tensor(life));
+    k->bytes = arena_add_capped(k->bytes, -run_requested_or_block(life));
     k->count--;
     k->freed++;
     k->grown += number == k->previous_number && k->previous < k->newest;

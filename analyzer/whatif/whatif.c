@@ -41,7 +41,9 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "The line allocates parameters or the optimizer's state, which later steps need",
     "Tensors of other lines outlive their step, too. If tensors of this line hold them, as the graph of an output "
     "does, the program frees more memory than the replay",
-    "Several threads allocate tensors in turn: their order can differ from run to run",
+    "Several threads allocate tensors in turn, or the threads of backward() free tensors after it has returned: the "
+    "order "
+    "can differ from run to run",
     "The program sets PYTORCH_CUDA_ALLOC_CONF itself, whatever the variable was before. The replay assumes that you "
     "change that line",
     "Among free blocks of the same size, this version of PyTorch takes the one with the lowest address. CUDA may "
@@ -56,15 +58,14 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "smaller than in the replay, which has the recorded sizes",
     "The program captures CUDA graphs, and graph_capture_record_stream_reuse differs from the recording. It determines "
     "when a capture reuses blocks that other streams used (record_stream); the replay reuses them as recorded",
-    "Another line frees tensors of this line in a later step, which may use them, as the next batch that is loaded in "
+    "Another line frees tensors of this line in a later step, which may use them, such as a batch that was loaded in "
     "advance. Then the program fails without them",
     "The size of the request that PyTorch refused (throw_on_cudamalloc_oom) is known only by PyTorch's message, which "
     "rounds it to two decimals",
     "Tensors that other lines make later in the step outlive it, too. If they are computed from tensors of this line, "
     "their graph keeps those, and less memory is freed",
-    "The program calls torch.cuda.empty_cache(), or captures CUDA graphs by capture_begin(). The recording does not "
-    "show "
-    "all calls that emptied a cache without unused segments, as it shows those of others; here they may free some",
+    "The program calls torch.cuda.empty_cache(), or captures CUDA graphs by capture_begin(). The recording lacks some "
+    "of these calls that found nothing to free; with this change they may free segments",
     "The recording begins in the middle of the run: the replay begins with what PyTorch had reserved by then, not with "
     "what "
     "it would have reserved with this change",
@@ -163,6 +164,7 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
     w->sources = (struct site_builder){.run = run, .arena = &w->arena};
     w->begins = arena_alloc(&w->arena, w->owners_n + 1);
     w->after = arena_alloc(&w->arena, w->owners_n + 1);
+    w->callers = arena_alloc(&w->arena, w->owners_n + 1);
     w->spread = arena_alloc(&w->arena, w->owners_n + 1);
     for (uint32_t i = 0; i < processes; i++) allocator_each_pending(run, i, keep_pending, w);
     if (whatif_find_before(w, error, error_size) && prove_replay(w, error, error_size)) return w;
@@ -181,7 +183,7 @@ void whatif_free(struct whatif *w)
     forget_devices(w);
     if (w->categorizer) category_finder_free(w->categorizer);
     category_uses_free(w->uses);
-    MAP_RELEASE(&w->parameters, &w->gradients, &w->activations, &w->graders, &w->varying, &w->scripts);
+    MAP_RELEASE(&w->parameters, &w->gradients, &w->activations, &w->graders, &w->varying);
     ARENA_RELEASE(w->sources.codes, w->devices, w->pending, w->before);
     arena_free(&w->arena);
     free(w);

@@ -102,7 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A wrong mark is a usage error before any test runs, recorded or not."""
-    wrong = []
+    wrong: list[str] = []
     for item in items:
         try:
             Limits(item)

@@ -54,7 +54,7 @@ def find_library(start: str = ".") -> Path:
         path = Path(named)
         path = path / LIBRARY if path.is_dir() else path
         if not path.is_file():
-            raise NotFound(f"GPUSPY_LIB names '{named}', where there is no {LIBRARY}; name the file that make built")
+            raise NotFound(f"GPUSPY_LIB names '{named}', but there is no {LIBRARY} there; name the file that make built")
         return path.resolve()
     for path in candidates(start):
         if path.is_file():

@@ -5,7 +5,7 @@ import ctypes
 import os
 import re
 import shlex
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from gpuspy import marks, reader
 
@@ -117,7 +117,7 @@ def write_earlier_cells(shell: Any) -> None:
                 write_cell(shell, text, number)
 
 
-COMMANDS = {"attach": attach, "detach": detach, "report": report}
+COMMANDS: Dict[str, Callable[[str, Any], Any]] = {"attach": attach, "detach": detach, "report": report}
 
 
 def usage_error() -> Any:

@@ -7,7 +7,7 @@ import re
 import sqlite3
 import subprocess
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union, cast
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union, cast
 
 from pytest_gpuspy.recorder import programs
 from pytest_gpuspy.units import format_bytes
@@ -85,7 +85,7 @@ class Recording:
     """`path`: a run.db, a folder of one run, or another tool's recording that gpuspy reads."""
 
     def __init__(self, path: Union[str, "os.PathLike[str]"]):
-        self.path = os.fsdecode(path)
+        self.path: str = os.fsdecode(path)
         self._report: Optional[Dict[str, Any]] = None
         if not os.path.exists(self.path):
             raise GpuspyError(f"there is no file '{self.path}'")
@@ -158,7 +158,7 @@ class Recording:
             return "<br>".join(lines + [html.escape(str(error))])
 
     def _summary(self) -> List[str]:
-        lines = []
+        lines: List[str] = []
         for oom in self.ooms[:1]:
             lines.append(f"<span style='color:#b3261e'>Out of memory</span>: {html.escape(oom['verdict'] or '')}")
             lines += [f"To do: {html.escape(text)}" for text in oom["advice"][:1]]
@@ -176,7 +176,7 @@ class Recording:
 def typed_column(name: str, declared: str, values: List[Any]) -> Tuple[type, List[Any]]:
     """The same type in every run, also where all values are NULL; numbers and texts in one column, as in table meta, become
     texts. SQLite knows no type of most of a view's columns: those in seconds are real, the others whole."""
-    types = {type(value) for value in values if value is not None} or {str if declared == "TEXT" else int}
+    types: Set[type] = {type(value) for value in values if value is not None} or {str if declared == "TEXT" else int}
     if types <= {int, float}:
         return (float if float in types or name.endswith("_s") else int), values
     if len(types) == 1:

@@ -499,7 +499,7 @@ def test_ignored_signals_stay_ignored(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not os.path.isdir("/proc"), reason="needs /proc")
-@pytest.mark.parametrize("output", ["/nonexistent/run.db", "/proc/run.db", "/dev/null/run.db", "folder"])
+@pytest.mark.parametrize("output", ["/nonexistent/run.db", "/proc/run.db", "/dev/null/run.db", "/dev/null", "folder"])
 def test_the_job_continues_if_nothing_can_be_recorded(tmp_path, output):
     (tmp_path / "folder").mkdir()
     done = gpuspy("run", "-o", output, "--", "sh", "-c", "echo result; exit 7", cwd=tmp_path)
@@ -570,6 +570,8 @@ def test_an_installed_gpuspy_finds_its_library(tmp_path, prefix, folder):
     (tmp_path / "tmp" / f"gpuspy-{os.geteuid()}").chmod(0o777)  # where others could change the link
     done = preload(tmp_path / "link", TMPDIR=str(tmp_path / "tmp"))
     assert prefix.name == "plain" or (done.returncode == 125 and "install gpuspy elsewhere" in one_line(done, 125))
+    elsewhere = preload(tmp_path / "link", TMPDIR=str(tmp_path / "of another machine"))
+    assert elsewhere.returncode == 0 and "of another" not in elsewhere.stdout, elsewhere.stderr
     shutil.rmtree(prefix / folder.split("/")[0])
     assert preload(prefix / "bin" / "gpuspy").returncode == 125
 
@@ -620,7 +622,7 @@ def test_run_completes_what_was_killed(tmp_path):
     with sqlite3.connect(tmp_path / "run.db") as db:
         assert db.execute("SELECT complete FROM process").fetchone() == (0,)
     text = gpuspy("report", "--full", "run.db", cwd=tmp_path).stdout
-    assert text.startswith("! the program did not end normally (killed by SIGKILL), at ")
+    assert text.startswith("! the recording is complete up to the program's last call, at ")
     assert "\nKilled by SIGKILL; GPU memory did not run out; peak " in text
     assert "\n  The kernel sends SIGKILL if host memory" in text
     assert "; the kernel sends SIGKILL if host memory runs out (see dmesg)\n" in done.stderr

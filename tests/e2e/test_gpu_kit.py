@@ -54,3 +54,11 @@ def test_the_cuda_programs_on_the_simulator(tmp_path):
     done = acceptance(ROOT, "the results", "--simulated", f"--only={checks}", cwd=tmp_path, GPUSPY_BUILD=str(build))
     assert done.stdout.splitlines()[-1] == "5 passed, 0 failed, 0 skipped", done.stdout + done.stderr
     assert (tmp_path / "the results" / "results.md").exists()
+
+
+@SANITIZED
+@pytest.mark.skipif(not Path(NVCC).exists(), reason="no nvcc")
+def test_a_driver_older_than_nvcc(tmp_path):
+    """Its programs cannot start there: that is no failure of gpuspy, and no two empty tables are equal."""
+    done = acceptance(ROOT, tmp_path, "--simulated", "--only=cuda_shared_runtime,same_table_by_every_door", SIMCUDA_DRIVER="9020")
+    assert done.stdout.splitlines()[-1] == "0 passed, 0 failed, 2 skipped" and "the driver is for CUDA 9.2" in done.stdout, done.stdout

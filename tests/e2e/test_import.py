@@ -795,6 +795,18 @@ def test_without_a_history_nothing_is_claimed_of_it(tmp_path):
     assert "gpuspy cannot judge which memory leaks" in " ".join(gpuspy("leaks", file).stdout.split())
 
 
+def test_a_segment_without_blocks_is_reserved_at_one_moment(tmp_path):
+    """Wherever its address is: only tensors state what is reserved."""
+    run = Run()
+    for address, size in (BASE, 40 * MIB), (BASE + 100 * MIB, 20 * MIB), (BASE - 100 * MIB, 8 * MIB):
+        run.segment(0, address, size, line=5)
+    run.alloc(0, BASE, 30 * MIB, line=7)
+    bare = {**run.snapshot(), "device_traces": [[]]}
+    report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", bare)).stdout)
+    (f,) = report["fragmentation"]
+    assert (f["reserved_bytes"], f["active_bytes"], f["free_bytes"]) == (68 * MIB, 30 * MIB, 38 * MIB), f
+
+
 def test_an_empty_moment_does_not_show_what_was_allocated_before(tmp_path):
     text = gpuspy("report", write(tmp_path / "s.pickle", {"segments": [], "device_traces": [[]]})).stdout
     assert "no GPU memory was live" in text and "was allocated" not in text

@@ -2,6 +2,7 @@
 started by a shell."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -187,3 +188,16 @@ def test_a_crash_of_the_summary_keeps_the_programs_status(tmp_path):
     done = subprocess.run([BUILD / "gpuspy", "run", "--", "sh", "-c", "exit 7"], cwd=tmp_path, capture_output=True, text=True,
                           timeout=SECONDS, env={**os.environ, "LD_PRELOAD": str(tmp_path / "crash.so")})
     assert (done.returncode, "the summary crashed (signal 11)" in done.stderr) == (7, True)
+
+
+def test_an_images_recorder_gives_way(tmp_path):
+    """An image's LD_PRELOAD has another gpuspy: two recorders would record a call and the driver's call below it."""
+    (tmp_path / "image").mkdir()
+    image = shutil.copy(BUILD / "libgpuspy.so", tmp_path / "image" / "libgpuspy.so")
+    code = ("import ctypes, os\nlib = ctypes.CDLL('libcudart.so.13')\np = ctypes.c_void_p()\n"
+            "assert lib.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(100)) == 0\nprint(os.environ['LD_PRELOAD'])\n")
+    done = subprocess.run([GPUSPY, "run", "--", sys.executable, "-c", code], cwd=tmp_path, text=True, stdout=subprocess.PIPE, timeout=SECONDS,
+                          env={**environment(), "LD_LIBRARY_PATH": str(BUILD / "sim"), "LD_PRELOAD": f"{image}:{BUILD / 'sim/libcudart.so.13'}"})
+    assert done.returncode == 0 and "image" not in done.stdout and "libcudart" in done.stdout, done.stdout
+    rows = subprocess.check_output([GPUSPY, "sql", "--json", "run.db", "SELECT api FROM allocations"], cwd=tmp_path, text=True)
+    assert [row["api"] for row in json.loads(rows)] == ["cudaMalloc"]

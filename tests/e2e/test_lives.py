@@ -216,23 +216,47 @@ raise SystemExit(7)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGALRM])
-def test_a_signal_while_the_recording_ends(recording, number):
-    """Without gpuspy it would find no process, and the status would be the program's. Here gpuspy waits for room on stderr."""
+@contextlib.contextmanager
+def full_pipe():
+    """As stderr: gpuspy waits for room in it when the recording ends."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     with contextlib.suppress(BlockingIOError):
         while os.write(write, b"x" * 4096):
             pass
     os.set_blocking(write, True)
-    spool = recording.folder / "run.db.spool"
-    child = subprocess.Popen([sys.executable, "-c", ENDING], env=recording.environment(), cwd=recording.folder, stderr=write)
-    wait_until(lambda: spool.exists() or child.poll() is not None, every=0.0005)
-    wait_until(lambda: not spool.exists(), every=0.0005)
-    child.send_signal(number)
-    assert child.wait() == 7
+    yield write
     os.close(read), os.close(write)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGALRM])
+def test_a_signal_while_the_recording_ends(recording, number):
+    """Without gpuspy it would find no process, and the status would be the program's."""
+    spool = recording.folder / "run.db.spool"
+    with full_pipe() as stderr:
+        child = subprocess.Popen([sys.executable, "-c", ENDING], env=recording.environment(), cwd=recording.folder, stderr=stderr)
+        wait_until(lambda: spool.exists() or child.poll() is not None, every=0.0005)
+        wait_until(lambda: not spool.exists(), every=0.0005)
+        child.send_signal(number)
+        assert child.wait() == 7
     assert completed(recording)
+
+
+def test_a_signal_for_a_child_that_is_made_while_the_recording_ends(recording):
+    """By a bare clone, as another thread may make one: the signal ends the child as without gpuspy."""
+    with full_pipe() as stderr:
+        done = subprocess.run([PROGRAMS / "ends", "late child"], env=recording.environment(), cwd=recording.folder, text=True,
+                              stdout=subprocess.PIPE, stderr=stderr, timeout=SECONDS)
+    assert (done.returncode, done.stdout) == (0, "did 100 1000\n")
+
+
+@pytest.mark.parametrize("name", ["/dev/null", "fifo"])
+def test_a_recording_that_is_not_a_regular_file(recording, name):
+    """The next free name would be a file in /dev."""
+    os.mkfifo(recording.folder / "fifo")
+    done = recording.run(PROGRAMS / "ends", "detached", GPUSPY_DB=name)
+    assert done.stderr == f"gpuspy: not recording: cannot write {name}: it is not a regular file\n"
+    assert not os.path.exists("/dev/null-2") and [path.name for path in recording.folder.iterdir()] == ["fifo"]
 
 
 @pytest.mark.parametrize("how,code", [("overflow", -signal.SIGSEGV), ("overflow, leave", 7)])

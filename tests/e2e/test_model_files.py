@@ -101,7 +101,7 @@ def config(tmp_path, raw=None, **keys):
     (dict(num_key_value_heads=5), "num_key_value_heads is 5, which does not divide num_attention_heads, 32"),
     (dict(hidden_size=0), "hidden_size"), (dict(hidden_size=-4096), "hidden_size"), (dict(hidden_size="4096"), "hidden_size"),
     (dict(vocab_size=1.5), "vocab_size"), (dict(num_hidden_layers=2**62), "num_hidden_layers"),
-    (dict(num_hidden_layers=100000, hidden_size=10**9, num_attention_heads=1), "1e15"),
+    (dict(num_hidden_layers=10000, hidden_size=10**9, num_attention_heads=1), "1e15"),
     (dict(tie_word_embeddings="yes"), "tie_word_embeddings"), (dict(head_dim=[]), "head_dim"),
     (dict(model_type="lama", vocab_size=None), "did you mean 'llama'"), (dict(model_type="mixtral", num_experts_per_tok=9), "num_experts_per_tok"),
     (dict(model_type="rwkv", hidden_size=None), "'rwkv' is unknown"), (dict(model_type=None, vocab_size=None), "model_type"),

@@ -75,7 +75,7 @@ def test_a_shape_is_counted():
     ({"experts": 8}, "needs --experts-used too"), ({"experts": 8, "experts-used": 9}, "cannot use 9 of 8 experts"),
     ({"experts-used": 2}, "needs --experts too"),
     ({"family": "gpt"}, "needs --context too"), ({"family": "conv"}, "known by name"),
-    ({"vocab": 10**12}, "more than any model has"),
+    ({"vocab": 10**12}, "more than any model has"), ({"layers": 10001}, "layers of 10001 is more than any model has"),
     ({"layers": 1000, "hidden": 4 * 10**8}, "more than 1e15 parameters"),
 ])
 def test_contradictions(change, says):

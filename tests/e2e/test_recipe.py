@@ -641,6 +641,9 @@ def test_16_bits_of_megatron_and_experts_of_axolotl(tmp_path):
     for more, given in (("", False), ("quantize_moe_experts: true\n", True)):
         (tmp_path / "c.yaml").write_text(text + more)
         assert ("--quantised-experts" in read_as(tmp_path, "--config", "c.yaml")[1]["options"]) == given
+    (tmp_path / "c.yaml").write_text("base_model: allenai/OLMoE-1B-7B-0924\nsequence_len: 512\nmicro_batch_size: 1\nexpert_parallel_size: 4\n")
+    answer, config = read_as(tmp_path, "--config", "c.yaml")
+    assert "--ep=4" in config["options"] and answer["plan"]["gpus"] == 4
 
 
 AUTOMODEL_PARTS = """

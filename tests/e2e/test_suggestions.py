@@ -28,6 +28,11 @@ def test_what_other_tools_call_an_option(command):
             assert "unknown" not in typed.stderr and "needs a value" not in typed.stderr, typed.stderr
 
 
+def test_a_file_for_the_page():
+    """`--html` is given already: the suggestion shows where the file goes."""
+    assert "did you mean '--html=FILE'?" in one_line(gpuspy("report", "--html", "-o", "page.html", "run.db"), 2)
+
+
 @pytest.mark.parametrize("typed, meant", [
     (["summary", "run.db"], "report"), (["view", "run.db"], "report"), (["record"], "run --"), (["watch", "run.db"], "top"),
     (["compare", "a.db", "b.db"], "diff"), (["models"], "estimate --models"), (["what-if", "run.db"], "whatif")])

@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import signal
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -143,6 +144,26 @@ def test_tensors_whose_memory_is_unmapped_are_not_live(recording):
     (process,) = snapshot(recording)["processes"]
     live = {series["layer"]: (series["bytes"], series["count"]) for series in process["live"]}
     assert live["tensor"] == (6 * MIB, 2)
+
+
+def test_the_peak_is_unknown_after_tensors_slept_before_the_first_look(recording):
+    """The recorder's peak contains what slept then."""
+    def peak():
+        return {series["layer"]: series["peak_bytes"] for series in snapshot(recording)["processes"][0]["live"]}
+
+    with Rows(recording.database) as r:
+        r.device()
+        line = r.stack("serve.py:3 load")
+        r.block(1, 3 * MIB, stack=line, layer=TENSOR, address=1 << 30)
+        mapping = "INSERT INTO mapping(process_id,allocation_id,device,address,bytes,offset,map_ns,unmap_ns) VALUES(1,1,0,?,?,0,?,?)"
+        r.db.execute(mapping, (1 << 30, 4 * MIB, 10**9 // 2, None))
+        r.db.execute("CREATE TABLE IF NOT EXISTS recovery_value(name TEXT, number INTEGER, value INTEGER)")
+        r.db.execute("INSERT INTO recovery_value VALUES('tensor_peak',0,?)", (5 * MIB,))
+    assert peak()["tensor"] == 5 * MIB
+    with sqlite3.connect(recording.database) as db:
+        db.execute("UPDATE mapping SET unmap_ns=?", (2 * 10**9,))
+        db.execute(mapping, (1 << 30, 4 * MIB, 3 * 10**9, None))
+    assert peak()["tensor"] is None
 
 
 def test_looking_again_and_again_finds_the_same_as_looking_once(recording, program):

@@ -192,7 +192,7 @@ def test_stats_by_kind_of_memory(tmp_path):
         r.block(1, 3 * MIB)
         r.block(2, 2 * MIB, layer=DEVICE + 1 * 4)  # managed
     text = gpuspy("stats", tmp_path / "run.db")
-    rows = text.split("of GPU memory by")[1].split("\n\n")[0].splitlines()[1:]
+    rows = text.split("kind of GPU memory")[1].split("\n\n")[0].splitlines()[1:]
     assert [row.split() for row in rows] == [["cudaMalloc", "1", "3.00", "MiB"], ["managed", "1", "2.00", "MiB"]]
 
 

@@ -1,4 +1,4 @@
-"""docs/warehouse.md: its tables are those of the export, and DuckDB and ClickHouse run its queries on the recordings of
+"""docs/warehouse.md: DuckDB and ClickHouse run its queries on the recordings of
 several runs, exported into one folder."""
 import json
 import re
@@ -68,12 +68,6 @@ def answers(warehouse, kind, module):
                           input=json.dumps({"views": VIEWS, "queries": QUERIES[kind]}))
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
-
-
-def test_the_page_names_the_columns():
-    tables = re.findall(r'^TABLE\((\w+), ((?:\s*"[^"]*")+),', (ROOT / "analyzer" / "export" / "tables.def").read_text(), re.M)
-    documented = {name: columns.split(", ") for name, columns in re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.M)}
-    assert documented == {name: "".join(re.findall(r'"([^"]*)"', columns)).split(",") for name, columns in tables}
 
 
 def test_a_file_for_each_process_of_each_run(warehouse):

@@ -9,6 +9,7 @@ import ctypes
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import statistics
@@ -46,6 +47,10 @@ class Run:
         found = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
         if not Path(found).exists():
             raise Skip("no nvcc")
+        driver, release = ctypes.c_int(), re.search(r"release (\d+)\.\d+", subprocess.check_output([found, "--version"], text=True))
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(driver))
+        if release and driver.value // 1000 < int(release[1]):
+            raise Skip(f"the driver is for CUDA {driver.value // 1000}.{driver.value % 1000 // 10}; programs of nvcc {release[0]} need a newer one")
         return found
 
     def build(self, name, *flags):

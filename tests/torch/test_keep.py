@@ -158,3 +158,30 @@ for i in range(600_000):
         facts = dict(db.execute("SELECT k.word, count(*) FROM allocator_fact f JOIN allocator_fact_kind k ON k.id = f.kind GROUP BY 1"))
         assert db.execute("SELECT max(value) FROM allocator_fact WHERE kind = 3").fetchone()[0] == 5000
     assert facts["pool"] <= 10 and facts["synced"] == 1, facts
+
+
+def test_facts_about_private_pools_that_have_ended_are_removed(once, tmp_path):
+    """Each pool has a fact for its segment and one for its end; the pool that is still in use keeps its facts."""
+    script = tmp_path / "pools.py"
+    script.write_text("""import torch
+used = torch.cuda.MemPool()
+with torch.cuda.use_mem_pool(used):
+    held = torch.empty(5 << 20, device="cuda")
+kept = torch.empty(1 << 20, device="cuda")
+for i in range(600_000):
+    torch.empty(1 << 18, device="cuda")
+    if i < 2_000:
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            x = torch.empty(1 << 20, device="cuda")
+        del x, pool
+with torch.cuda.use_mem_pool(used):
+    more = torch.empty(5 << 20, device="cuda")
+""")
+    kept = once("ended pools", script, GPUSPY_KEEP="32MiB")
+    assert kept.code == 0 and kept.report()["run"]["processes"][0]["kept_from_s"] > 0, kept.stderr[-2000:]
+    with sqlite3.connect(kept.database) as db:
+        facts = db.execute("SELECT k.word, value FROM allocator_fact f JOIN allocator_fact_kind k ON k.id = f.kind ORDER BY f.id").fetchall()
+    assert len(facts) <= 20 and len({value for word, value in facts if word == "pool" and value > 0}) >= 1, facts
+    done = subprocess.run([BUILD / "gpuspy", "whatif", "--json", "--limit", "4GiB", kept.database], capture_output=True, text=True)
+    assert json.loads(done.stdout)["replay"]["exact"], done.stdout

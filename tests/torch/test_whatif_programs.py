@@ -360,6 +360,21 @@ def test_what_other_processes_hold_makes_a_what_if_inexact_where_it_does_not_fit
     assert large["exact"] and large["fits"] and not small["exact"] and "Other processes" in small["doubts"][0], (small, large)
 
 
+def test_a_thread_of_backward_that_frees_beside_the_program_makes_a_what_if_inexact(once, tmp_path):
+    """As with torch.func: whether it frees before or after the program's next request differs from run to run."""
+    code = ("import torch\nmib = lambda n: torch.empty(n << 20, dtype=torch.uint8, device='cuda')\nx = torch.randn(1 << 20, device='cuda', requires_grad=True)\n"
+            "(x * x).sum().backward()\na, b = mib(9), mib(13)\ndel b\nc = mib(3)\n")
+    run = once("frees beside", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    beside = tmp_path / "beside.db"
+    shutil.copy(run.database, beside)
+    with sqlite3.connect(beside) as db:
+        (row,), = db.execute("SELECT id FROM allocation WHERE layer = 1 AND requested_bytes = ?", (13 * MIB,)).fetchall()
+        db.execute("UPDATE allocation_row SET free_stack_id = 4294967295 WHERE id = ?", (row,))
+    db.close()
+    own, other = (asked(file, "--limit", "1GiB")["whatif"][0] for file in (run.database, beside))
+    assert own["exact"] and not own["doubts"] and not other["exact"] and "after it has returned" in other["doubts"][0], (own, other)
+
+
 @pytest.mark.parametrize("uses", [True, False])
 def test_a_block_that_another_stream_uses_makes_a_what_if_inexact(once, uses):
     """Its event may be finished at the next request in one run, and not in another one."""

@@ -11,7 +11,12 @@
 
 #include "schema/store_files.h"
 
-enum { PAGE = 512, ROUNDS = 150, REGION = 32768, FIRST = 4062, PER_REGION = 4096, SLOTS = 8192 };
+#ifdef __SANITIZE_THREAD__
+enum { ROUNDS = 40 }; /* its copies of SQLite's pages are slow, and each round copies more */
+#else
+enum { ROUNDS = 150 };
+#endif
+enum { PAGE = 512, REGION = 32768, FIRST = 4062, PER_REGION = 4096, SLOTS = 8192 };
 
 static char db[300], log_path[320], index_path[320];
 static int to_other, from_other;
@@ -219,7 +224,7 @@ static void agrees_with_the_log(void **state)
         if (!held) assert_int_equal(ask_other('s'), sum);
     }
     print_message("%d torn, %d compared, %u frames\n", torn, checked, most);
-    assert_true(torn > 5 && checked > 50 && most > 2 * PER_REGION);
+    assert_true(torn > 5 && checked > ROUNDS / 3 && most > 2 * PER_REGION);
     assert_int_equal(number(s, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
     sqlite3_close(s);
     close(to_other);

@@ -146,6 +146,28 @@ static void a_long_name_loses_its_first_parts(void **state)
     }
 }
 
+static void the_middle_is_left_out_between_words(void **state)
+{
+    static const struct {
+        const char *text;
+        int columns;
+        const char *shown;
+    } rows[] = {
+        {"(allocated before the recording)", 30, "(allocated…the recording)"},
+        {"enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 40, "enumerate(Data…DataLoaderIter.__next__"},
+        {"scaled_dot_product_attention", 20, "scaled_dot…attention"},
+        {"UnquantizedLinearMethod", 20, "Unquant…LinearMethod"},
+        {"0123456789abcdefghij", 10, "012…efghij"}, /* one word */
+        {"züricherstrasse", 8, "zü…rasse"},
+        {"a b", 3, "a b"},
+    };
+    char out[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_string_equal(text_elide(out, sizeof out, rows[i].text, rows[i].columns, true), rows[i].shown);
+}
+
 static void a_number_and_its_unit_are_one_word(void **state)
 {
     static const char *const rows[][2] = {
@@ -160,6 +182,8 @@ static void a_number_and_its_unit_are_one_word(void **state)
         {"18 h, 26 min", "18 h,"},
         {"2 min\nmore", "2 min"},
         {"GPU 0, at", "GPU 0,"},
+        {"In [12]:7 in encode", "In [12]:7"}, /* a line of a cell */
+        {"In [the] end", "In"},
         {"GPU memory", "GPU"},
         {"GPU ", "GPU"},
     };
@@ -191,8 +215,10 @@ static void a_long_command_keeps_its_program(void **state)
         {"/opt/conda/bin/python /home/me/src/train.py --lr 1e-3", "python train.py --lr 1e-3"},
         {"/usr/bin/python3 -c import multiprocessing.spawn as it, and more", "python3 -c import multiproces…"},
         {"/usr/bin/python3 train.py --learning-rate 1e-3 --epochs 90", "python3 train.py --learning-r…"},
-        {"/usr/bin/python3 -m torch.distributed.run --nproc 8 train.py", "python3 -…n --nproc 8 train.py"},
+        {"/usr/bin/python3 -m torch.distributed.run --nproc 8 train.py", "python3 -m…--nproc 8 train.py"},
         {"/usr/bin/a-program-with-a-name-too-long-for-it", "a-program-with-a-name-too-lon…"},
+        {"/usr/bin/python3 -m ipykernel_launcher -f /run/user/0/jupyter/kernel-12.json", "Jupyter kernel"},
+        {"python -Xfrozen_modules=off -m ipykernel_launcher --f=/k.json", "Jupyter kernel"},
         {"", ""},
     };
     char out[256];
@@ -230,6 +256,7 @@ int main(void)
         cmocka_unit_test(paths_are_shown_from_where_the_run_was),
         cmocka_unit_test(functions_are_shortened_to_what_matters),
         cmocka_unit_test(a_long_name_loses_its_first_parts),
+        cmocka_unit_test(the_middle_is_left_out_between_words),
         cmocka_unit_test(a_number_and_its_unit_are_one_word),
         cmocka_unit_test(a_command_can_be_pasted),
     };
