@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from collecting import pytest_collection  # noqa: E402, F401
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("O", "build"))
 BUILD = BUILD if BUILD.is_absolute() else ROOT / BUILD

@@ -11,11 +11,15 @@ import pickle
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 from prepared_python import PreparedPythons, settings_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from collecting import pytest_collection  # noqa: E402, F401
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HERE = Path(__file__).resolve().parent

@@ -2,7 +2,7 @@
 every 2,000 rounds it keeps another tensor. Prints PyTorch's peak."""
 import torch
 
-ROUNDS = 60000
+ROUNDS = 45000
 kept, held = [], []
 weights = torch.ones(64, 64, device="cuda")
 for i in range(ROUNDS):
