@@ -129,11 +129,11 @@ static uint32_t choose_singles(const struct page_singles_path *p, uint32_t live)
 {
     const uint32_t listed = p->moments_list;
     uint32_t chosen = 0;
-    if (__builtin_popcount(live) <= PAGE_SINGLES_SHOWN) return live & ~listed;
+    if (p->n <= PAGE_SINGLES_SHOWN || __builtin_popcount(live) <= PAGE_SINGLES_SHOWN) return live & ~listed;
     for (uint32_t left = live & ~listed; left; left &= left - 1) {
         const int i = __builtin_ctz(left);
         unsigned before = 0;
-        for (uint32_t others = live; others; others &= others - 1) {
+        for (uint32_t others = live; others && before < PAGE_SINGLES_SHOWN; others &= others - 1) {
             const int k = __builtin_ctz(others);
             const int64_t bytes = p->candidates[i].bytes, other = p->candidates[k].bytes;
             const bool first = (listed >> k & 1) || k < i;

@@ -8,13 +8,22 @@
 enum { LEAF = 13, INTERIOR = 5, LEAF_HEADER = 8, INTERIOR_HEADER = 12, FIRST_PAGE_HEADER = 100 };
 enum { DEEPEST = 20, SPARE = 192 }; /* bytes after a page that a damaged row may reach; their content is irrelevant */
 enum { AHEAD = 16 };                /* pages that are read at once while they follow one another */
+enum { LAYOUT_BITS = 10 };          /* of the number of layouts that are kept */
+
+struct layout {           /* of records whose columns have these types */
+    uint64_t types, size; /* size: of the whole record; 0: none is kept here */
+    int64_t mask[RUN_PAGES_COLUMNS];
+    uint8_t offset[RUN_PAGES_COLUMNS], shift[RUN_PAGES_COLUMNS]; /* of a column's bytes; of the eight that are read */
+    uint32_t nulls, ones; /* a bit for each column that is NULL, and that is 1 without any bytes */
+};
+_Static_assert(RUN_PAGES_COLUMNS - 1 == sizeof(uint64_t), "the types fit into struct layout");
 
 struct walk {
     sqlite3_file *file;
     uint32_t page_size;
     int64_t pages_left; /* that may still be read: a damaged tree may have a cycle */
     struct run_pages_ids ids;
-    unsigned columns_n;
+    struct layout *layouts; /* by a hash of the types: a table has a few */
     run_pages_fn each;
     void *self;
     uint8_t *pages[DEEPEST]; /* by depth */
@@ -50,33 +59,44 @@ static inline const uint8_t *read_page_varint(const uint8_t *p, uint64_t *value)
     return p + 9;
 }
 
-static inline int64_t read_integer(const uint8_t *p, unsigned size)
-{
-    uint64_t bytes;
-    memcpy(&bytes, p, sizeof bytes);
-    return (int64_t)be64toh(bytes) >> (64 - 8 * size);
-}
-
-/* A record of integers and NULLs, its first column the id, starting at `p`; false: another kind of record. */
-static inline bool read_record(struct walk *w, const uint8_t *p, const uint8_t *end)
+/* False: they are not only integers and NULLs, the first one the id. */
+static bool make_layout(struct layout *out, const uint8_t *types)
 {
     static const uint8_t sizes[] = {0, 1, 2, 3, 4, 6, 8};
-    const uint8_t *types = p + 1, *body = p + w->columns_n + 1;
-    if (p[0] != w->columns_n + 1 || types[0] != 0) return false;
-    w->row.nulls = 1;
-    for (unsigned i = 1; i < w->columns_n; i++) {
-        unsigned type = types[i];
-        if (type - 1 < sizeof sizes - 1) {
-            w->row.values[i] = read_integer(body, sizes[type]);
-            body += sizes[type];
-        } else if (type == 0 || type == 8 || type == 9) {
-            w->row.values[i] = type == 9;
-            w->row.nulls |= (uint32_t)(type == 0) << i;
-        } else {
-            return false;
-        }
+    struct layout l = {.size = RUN_PAGES_COLUMNS + 1, .nulls = 1};
+    memcpy(&l.types, types + 1, sizeof l.types);
+    if (types[0] != 0) return false;
+    for (unsigned i = 1; i < RUN_PAGES_COLUMNS; i++) {
+        const unsigned type = types[i], size = type < sizeof sizes ? sizes[type] : 0;
+        if (type == 7 || type > 9) return false;
+        l.offset[i] = (uint8_t)l.size;
+        l.shift[i] = (uint8_t)(size ? 64 - 8 * size : 0);
+        l.mask[i] = size ? -1 : 0;
+        l.nulls |= (uint32_t)(type == 0) << i;
+        l.ones |= (uint32_t)(type == 9) << i;
+        l.size += size;
     }
-    return body == end;
+    *out = l;
+    return true;
+}
+
+/* Eight bytes are read for each column. False: another kind of record. */
+static inline bool read_record(struct walk *w, const uint8_t *p, uint64_t size)
+{
+    uint64_t types;
+    memcpy(&types, p + 2, sizeof types);
+    struct layout *l = &w->layouts[types * 0x9e3779b97f4a7c15u >> (64 - LAYOUT_BITS)];
+    if (p[0] != RUN_PAGES_COLUMNS + 1 || p[1] != 0) return false;
+    if ((l->types != types || l->size != size) && (!make_layout(l, p + 1) || l->size != size)) return false;
+#pragma GCC unroll 8
+    for (unsigned i = 1; i < RUN_PAGES_COLUMNS; i++) {
+        uint64_t bytes;
+        memcpy(&bytes, p + l->offset[i], sizeof bytes);
+        w->row.values[i] = (int64_t)be64toh(bytes) >> l->shift[i] & l->mask[i];
+    }
+    for (uint32_t ones = l->ones; ones; ones &= ones - 1) w->row.values[__builtin_ctz(ones)] = 1;
+    w->row.nulls = l->nulls;
+    return true;
 }
 
 static inline bool read_cell(struct walk *w, const uint8_t *page, uint32_t at)
@@ -85,8 +105,8 @@ static inline bool read_cell(struct walk *w, const uint8_t *page, uint32_t at)
     if (at >= w->page_size) return false;
     const uint8_t *record = read_page_varint(read_page_varint(page + at, &size), &id), *end = page + w->page_size;
     if ((int64_t)id < w->ids.first || (int64_t)id > w->ids.last) return true;
-    if (record >= end || size <= w->columns_n || size > (uint64_t)(end - record)) return false;
-    if (!read_record(w, record, record + size) || ((int64_t)id <= w->last && w->last != INT64_MIN)) return false;
+    if (record >= end || size <= RUN_PAGES_COLUMNS || size > (uint64_t)(end - record)) return false;
+    if (!read_record(w, record, size) || ((int64_t)id <= w->last && w->last != INT64_MIN)) return false;
     w->row.id = w->last = (int64_t)id;
     return w->each(w->self, &w->row);
 }
@@ -157,7 +177,7 @@ static bool walk_pages(struct walk *w, uint32_t number, unsigned depth)
 }
 
 /* The first page of a table; 0 if it has other columns. */
-static uint32_t root_of(struct run_database *db, const char *table, const char *const *columns, unsigned columns_n)
+static uint32_t root_of(struct run_database *db, const char *table, const char *const *columns)
 {
     sqlite3_stmt *st = run_database_prepare(
         db, "SELECT m.rootpage, c.name, c.hidden, c.pk, c.type FROM sqlite_master m, pragma_table_xinfo(m.name) c "
@@ -167,18 +187,18 @@ static uint32_t root_of(struct run_database *db, const char *table, const char *
     for (; same && sqlite3_step(st) == SQLITE_ROW; n++) {
         const char *name = (const char *)sqlite3_column_text(st, 1), *type = (const char *)sqlite3_column_text(st, 4);
         root = (uint32_t)sqlite3_column_int64(st, 0);
-        same = n < columns_n && name && strcmp(name, columns[n]) == 0 && sqlite3_column_int(st, 2) == 0 &&
+        same = n < RUN_PAGES_COLUMNS && name && strcmp(name, columns[n]) == 0 && sqlite3_column_int(st, 2) == 0 &&
                sqlite3_column_int(st, 3) == (n == 0) && (n > 0 || (type && strcmp(type, "INTEGER") == 0));
     }
     sqlite3_finalize(st);
-    return same && n == columns_n ? root : 0;
+    return same && n == RUN_PAGES_COLUMNS ? root : 0;
 }
 
-bool run_pages_scan(struct run_database *db, const char *table, const char *const *columns, unsigned columns_n,
+bool run_pages_scan(struct run_database *db, const char *table, const char *const *columns,
                     const struct run_pages_ids *ranges, size_t ranges_n, run_pages_fn each, void *self, int64_t *last)
 {
-    struct walk w = {.columns_n = columns_n, .each = each, .self = self, .last = INT64_MIN};
-    uint32_t root = db->immutable ? root_of(db, table, columns, columns_n) : 0;
+    struct walk w = {.each = each, .self = self, .last = INT64_MIN};
+    uint32_t root = db->immutable ? root_of(db, table, columns) : 0;
     uint8_t head[FIRST_PAGE_HEADER];
     sqlite3_int64 size = 0;
     bool done = root && sqlite3_file_control(db->db, "main", SQLITE_FCNTL_FILE_POINTER, &w.file) == SQLITE_OK &&
@@ -188,6 +208,7 @@ bool run_pages_scan(struct run_database *db, const char *table, const char *cons
     if (done) {
         w.page_size = read_16(head + 16) == 1 ? 65536 : read_16(head + 16);
         w.pages_n = size / (w.page_size ? w.page_size : 1);
+        w.layouts = arena_zeroed((size_t)1 << LAYOUT_BITS, sizeof *w.layouts);
         done = w.page_size >= 512;
     }
     for (size_t i = 0; done && i < ranges_n; i++) {
@@ -196,7 +217,7 @@ bool run_pages_scan(struct run_database *db, const char *table, const char *cons
         done = walk_pages(&w, root, 0);
     }
     for (unsigned i = 0; i < DEEPEST; i++) free(w.pages[i]);
-    free(w.ahead);
+    ARENA_RELEASE(w.ahead, w.layouts);
     *last = w.last;
     return done;
 }

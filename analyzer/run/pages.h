@@ -8,7 +8,7 @@
 
 #include "analyzer/run/run_internal.h"
 
-enum { RUN_PAGES_COLUMNS = 16 }; /* at most */
+enum { RUN_PAGES_COLUMNS = 9 }; /* of the table */
 
 struct run_page_row {
     int64_t id;                        /* the table's first column */
@@ -23,6 +23,6 @@ struct run_pages_ids { /* both included */
 
 /* Calls `each` for each row with an id in `ranges` (ascending, apart), ids ascending, until it returns false. True
  * after the last one; false: `*last` is the id of the last row that was read, INT64_MIN if there was none. `columns`
- * are all columns of the table, the first its INTEGER PRIMARY KEY. */
-bool run_pages_scan(struct run_database *db, const char *table, const char *const *columns, unsigned columns_n,
+ * are the names of all columns of the table, the first its INTEGER PRIMARY KEY. */
+bool run_pages_scan(struct run_database *db, const char *table, const char *const *columns,
                     const struct run_pages_ids *ranges, size_t ranges_n, run_pages_fn each, void *self, int64_t *last);

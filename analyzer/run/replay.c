@@ -351,7 +351,8 @@ static void last_batch(void *self, struct run_rows *batch)
     for (size_t i = 0; i < batch->n; i++) {
         struct run_lifetime *life = &batch->rows[i].life;
         if (i + AHEAD < batch->n) __builtin_prefetch(&batch->rows[i + AHEAD]);
-        life->stack = run_backward_stack(e->run, e->process, life->thread, life->stack, life->alloc_ns);
+        if (e->run->backward.any)
+            life->stack = run_backward_stack(e->run, e->process, life->thread, life->stack, life->alloc_ns);
         if (e->all) locate_row(e->run, e->process, &e->last, life);
         e->each(e->self, life, batch->rows[i].free_stack);
     }

@@ -115,7 +115,7 @@ static bool add_mapped_again(struct reader *r, int64_t before)
 enum { ID, KIND, ADDRESS, BYTES, ALLOC_NS, LIFE_NS, STREAM, ALLOC_STACK, FREE_STACK, COLUMNS };
 static const char *const names[] = {"id",      "kind",   "address",        "bytes",        "alloc_ns",
                                     "life_ns", "stream", "alloc_stack_id", "free_stack_id"};
-_Static_assert(sizeof names / sizeof *names == COLUMNS && (int)COLUMNS <= (int)RUN_PAGES_COLUMNS, "a name each");
+_Static_assert(sizeof names / sizeof *names == COLUMNS && (int)COLUMNS == (int)RUN_PAGES_COLUMNS, "a name each");
 
 /* `kind` is unpacked here (GS_ALLOCATION_KIND): reading the view's columns costs several times as much. */
 static bool add_lifetime_row(void *reader, const struct run_page_row *page_row)
@@ -190,8 +190,7 @@ static void scan_rows(struct reader *r)
     int64_t last;
     char where[64] = "";
     const struct run_pages_ids all = {INT64_MIN, INT64_MAX};
-    if (run_pages_scan(r->db, r->db->allocations, names, COLUMNS, &all, 1, add_lifetime_row, r, &last) ||
-        is_scan_stopped(r)) {
+    if (run_pages_scan(r->db, r->db->allocations, names, &all, 1, add_lifetime_row, r, &last) || is_scan_stopped(r)) {
         r->result = SQLITE_ROW;
         hand_over(r, true);
         return;
@@ -368,7 +367,7 @@ bool run_rows_live(struct run *run, uint32_t process, const int64_t *moments, si
     r->batch = new_batch();
     r->result = SQLITE_ROW;
     begin_rows(r);
-    if (!run_pages_scan(r->db, r->db->allocations, names, COLUMNS, l.ranges, l.ranges_n, add_row_if_live, &l, &last))
+    if (!run_pages_scan(r->db, r->db->allocations, names, l.ranges, l.ranges_n, add_row_if_live, &l, &last))
         query_live(&l, last);
     hand_over(r, true);
     free_batch(r->batch);

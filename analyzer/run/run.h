@@ -524,6 +524,8 @@ bool run_stack_enters(const struct run *run, uint32_t stack, const char *part);
 /* The frame as displayed: *n frames, innermost first; several only if functions were inlined. NULL: no such stack.
  * Belongs to the run. */
 const struct run_frame *run_frame_places(struct run *run, uint32_t stack, size_t *n);
+/* A number that site/ stores for a frame's file; MAP_NEW at first. Valid until the next call. */
+uint32_t *run_file_note(struct run *run, const char *file);
 
 /* A native frame with only that name, for operations of autograd that no frame of its own names well (result_site's
  * operation). `name` is a string of the run's. */

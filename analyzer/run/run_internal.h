@@ -109,8 +109,9 @@ struct run {
     ARENA_LIST(struct run_cell_name, cell_names);
     /* frames and stacks */
     ARENA_LIST(struct run_frame, frames);
-    struct map frame_map; /* hash → first frame with it */
-    uint32_t *frame_next; /* chain of equal hashes */
+    struct map file_notes; /* by the strings' addresses */
+    struct map frame_map;  /* hash → first frame with it */
+    uint32_t *frame_next;  /* chain of equal hashes */
     struct run_stack_node {
         uint32_t parent, frame, depth;
     } * stacks;

@@ -242,7 +242,7 @@ void run_stacks_free(struct run *run)
 {
     texts_free(&run->strings);
     ARENA_RELEASE(run->frames, run->frame_next);
-    MAP_RELEASE(&run->frame_map, &run->installed, &run->stack_map);
+    MAP_RELEASE(&run->frame_map, &run->file_notes, &run->installed, &run->stack_map);
     ARENA_RELEASE(run->stacks, run->operations);
 }
 
@@ -379,4 +379,9 @@ const struct run_frame *run_frame_places(struct run *run, uint32_t stack, size_t
     const struct run_frame *f = run_frame_named(run, stack);
     *n = !f ? 0 : f->inlined_n ? f->inlined_n : 1;
     return f && f->inlined_n ? f->inlined : f;
+}
+
+uint32_t *run_file_note(struct run *run, const char *file)
+{
+    return map_at(&run->file_notes, (uintptr_t)file);
 }

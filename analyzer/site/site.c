@@ -324,14 +324,22 @@ static bool is_interpreter_finalised(struct run *run, const struct found *f)
     return true;
 }
 
+/* All frames of a file have the same string. */
+static bool is_file_of_others(struct run *run, const char *file)
+{
+    uint32_t *others = run_file_note(run, file);
+    if (*others == MAP_NEW) *others = symbolizer_is_system_file(file) || symbolizer_is_package_file(file);
+    return *others;
+}
+
 /* CUDA's runtime, linked into the program (-cudart static) without debugging information, C's side of a call from Go, a
  * function that is compiled from a system header, such as the cudaMalloc(T **, size_t) of cuda_runtime.h, or a
  * downloaded package's. */
-static bool is_system_wrapper(const struct run_frame *f)
+static bool is_system_wrapper(struct run *run, const struct run_frame *f)
 {
     static const char *const runtime[] = {"libcudart_static_", "cudart::", "_cgo_", "cuda"};
     if (f->function && strcmp(f->function, "_start") == 0) return true;
-    if (f->file) return symbolizer_is_system_file(f->file) || symbolizer_is_package_file(f->file);
+    if (f->file) return is_file_of_others(run, f->file);
     for (size_t i = 0; f->function && i < COUNT_OF(runtime); i++) {
         const size_t length = strlen(runtime[i]);
         const bool prefix = strncmp(f->function, runtime[i], length) == 0;
@@ -354,7 +362,7 @@ static const struct run_frame *next_own(struct own_frames *o)
 {
     for (const struct run_frame *frame;;) {
         for (; o->at < o->n; o->at++)
-            if (!is_system_wrapper(&o->places[o->at])) return &o->places[o->at++];
+            if (!is_system_wrapper(o->run, &o->places[o->at])) return &o->places[o->at++];
         do {
             o->stack = o->next;
             frame = run_stack_frame(o->run, o->stack);
