@@ -41,22 +41,30 @@ static unsigned count_digits(int64_t value)
     return size ? (70 - (unsigned)__builtin_clzll(size)) / 5 : 1; /* one bit is the sign */
 }
 
-static void find_unit(struct putting *t)
+/* Returns how many bytes the longest change may have. */
+static size_t find_unit(struct putting *t)
 {
     const struct page_level *l = t->l;
+    uint64_t bytes = 0, blocks = 0; /* all bits of them */
     t->unit = 0;
     for (size_t i = 0; i < l->buckets_n; i++) {
         t->unit = page_column_unit(t->unit, l->buckets[i].high);
         t->unit = page_column_unit(t->unit, l->buckets[i].low);
     }
-    for (size_t i = 0; i < l->changes_n; i++) t->unit = page_column_unit(t->unit, l->changes[i].bytes);
+    EACH_IN (c, l->changes) {
+        t->unit = page_column_unit(t->unit, c->bytes);
+        bytes |= c->bytes < 0 ? 0 - (uint64_t)c->bytes : (uint64_t)c->bytes;
+        blocks |= (uint64_t)llabs(c->blocks);
+    }
     t->unit = t->unit ? t->unit : 1;
+    return 1 + count_digits((int64_t)(bytes / t->unit)) + count_digits((int64_t)blocks);
 }
 
-/* The size of each line's changes. */
-static void weigh_lines(struct putting *t)
+/* The size of each line's changes; 0 if all fit in any case. */
+static void weigh_lines(struct putting *t, size_t room)
 {
-    find_unit(t);
+    const size_t longest = find_unit(t);
+    if (t->l->changes_n <= room / longest) return;
     EACH_IN (c, t->l->changes)
         t->p->lines[c->line].put += 1 + count_digits(c->bytes / (int64_t)t->unit) + count_digits(c->blocks);
 }
@@ -243,7 +251,7 @@ static void put_bucket(const struct putting *t, const struct page_change *c, siz
             int64_t *bytes = &sums->bytes[number], *blocks = &sums->blocks[number];
             if (!*bytes && !*blocks) continue;
             page_column_add(out, (int64_t)number - last);
-            page_column_add(out, *bytes / (int64_t)t->unit);
+            page_column_add(out, page_column_quotient(*bytes, t->unit));
             page_column_add(out, *blocks);
             last = number;
             *bytes = *blocks = 0;
@@ -272,7 +280,7 @@ static void put_changes(struct putting *t, struct page_writer *w)
     uint32_t last = 0;
     for (size_t i = 0; i < t->exact_n; i++) {
         page_column_add(&exact, (int64_t)t->exact[i].number - last);
-        page_column_add(&exact, t->exact[i].bytes / (int64_t)t->unit);
+        page_column_add(&exact, page_column_quotient(t->exact[i].bytes, t->unit));
         page_column_add(&exact, t->exact[i].blocks);
         last = t->exact[i].number;
     }
@@ -305,12 +313,11 @@ static void put_buckets(const struct putting *t, struct page_writer *w)
 {
     const struct page_level *l = t->l;
     struct page_column start = {0}, time = {0}, high = {0}, low = {0};
-    int64_t unit = (int64_t)t->unit;
     EACH_IN (b, l->buckets) {
         page_column_step(&start, b->start_ns);
         page_column_step(&time, b->high_ns);
-        page_column_step(&high, b->high / unit);
-        page_column_add(&low, (b->high - b->low) / unit);
+        page_column_step(&high, page_column_quotient(b->high, t->unit));
+        page_column_add(&low, page_column_quotient(b->high - b->low, t->unit));
     }
     PAGE_PUT_COLUMNS(w, start, time, high, low);
 }
@@ -349,7 +356,7 @@ static void put_series(struct page_series *p, struct page_level *l, const uint32
     bool exact = false;
     const size_t peak = peak_bucket(l, &exact);
     t.exact_room = t.exact_room > EXACT_MOST ? EXACT_MOST : t.exact_room;
-    weigh_lines(&t);
+    weigh_lines(&t, room[0]);
     number_lines(&t, order, n, room[0], r);
     if (exact) list_exact(&t);
     for (size_t i = 0; i < t.exact_n; i++) t.unit = page_column_unit(t.unit, t.exact[i].bytes);

@@ -235,7 +235,7 @@ static size_t *sort_singles(struct page_singles *s)
 
 struct columns {
     struct page_column line, at, lived, bytes, stack;
-    int64_t unit, ns; /* bytes and times are multiples of these */
+    uint64_t unit, ns; /* bytes and times are multiples of these */
     uint32_t last;
 };
 
@@ -261,9 +261,11 @@ static void put_path(const struct page_singles_path *p, const struct page_single
         const bool known = b->alloc_ns >= 0;
         if (b->stack != before) number = page_stack(stacks, before = b->stack);
         if (bytes_of(c) > room) continue;
-        page_column_step(&c->at, known ? b->alloc_ns / c->ns : -1);
-        page_column_add(&c->lived, b->free_ns == RUN_NEVER ? -1 : (b->free_ns - (known ? b->alloc_ns : 0)) / c->ns);
-        page_column_add(&c->bytes, b->bytes / c->unit);
+        page_column_step(&c->at, known ? page_column_quotient(b->alloc_ns, c->ns) : -1);
+        page_column_add(&c->lived, b->free_ns == RUN_NEVER
+                                       ? -1
+                                       : page_column_quotient(b->free_ns - (known ? b->alloc_ns : 0), c->ns));
+        page_column_add(&c->bytes, page_column_quotient(b->bytes, c->unit));
         page_column_add(&c->stack, number - stack);
     }
 }
@@ -276,8 +278,8 @@ static void find_units(const struct page_singles *s, struct columns *c)
         ns = page_column_unit(ns, s->list[i].alloc_ns > 0 ? s->list[i].alloc_ns : 0);
         ns = page_column_unit(ns, s->list[i].free_ns != RUN_NEVER ? s->list[i].free_ns : 0);
     }
-    c->unit = unit ? (int64_t)unit : 1;
-    c->ns = ns ? (int64_t)ns : 1;
+    c->unit = unit ? unit : 1;
+    c->ns = ns ? ns : 1;
 }
 
 /* Restores the columns as they were before the last path. */
@@ -307,8 +309,8 @@ bool page_singles_put(struct page_singles *s, size_t room, struct page_stacks *s
         all = all && !p->dropped && (!p->listed || c.line.n > before.line.n);
     }
     page_put_open(w, "singles", '{');
-    page_put_int(w, "unit", c.unit);
-    page_put_int(w, "ns", c.ns);
+    page_put_int(w, "unit", (int64_t)c.unit);
+    page_put_int(w, "ns", (int64_t)c.ns);
     PAGE_PUT_COLUMNS_OF(w, &c, line, at, lived, bytes, stack);
     page_put_close(w, '}');
     ARENA_RELEASE(order, first);

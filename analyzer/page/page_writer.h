@@ -59,6 +59,12 @@ static inline uint64_t page_column_unit(uint64_t unit, int64_t value)
     return unit && !(unit & low) && !(size & low) ? unit : page_column_divide(unit, size);
 }
 
+/* Of a multiple of the unit, without a division where possible: that costs as much as writing the number. */
+static inline int64_t page_column_quotient(int64_t value, uint64_t unit)
+{
+    return unit & (unit - 1) ? value / (int64_t)unit : value >> __builtin_ctzll(unit);
+}
+
 struct page_writer {
     FILE *out;              /* NULL: what is written is kept */
     ARENA_LIST(char, kept); /* not terminated */
