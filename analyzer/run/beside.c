@@ -90,19 +90,20 @@ static void use_batch(struct run_beside *b, const struct batch *batch)
 static void pass_batch(struct run_beside *b, const struct run_observer *o, const struct batch *batch)
 {
     struct run_series series = {.process = batch->process};
-    for (size_t i = 0; i < batch->n && !b->run->stopped; i++) {
-        const struct event *e = &batch->events[i];
+    const _Atomic bool *const stopped = &b->run->stopped;
+    const struct run_lifetime *const first = b->first;
+    void (*const tells[])(void *, const struct run_lifetime *,
+                          const struct run_series *) = {[RUN_BESIDE_ALLOC] = o->alloc, [RUN_BESIDE_FREE] = o->free};
+    for (const struct event *e = batch->events, *end = e + batch->n; e < end && !*stopped; e++) {
         if (e->kind > RUN_BESIDE_FREE) {
             run_beside_tell(b->run, o, (enum run_beside_kind)e->kind, e->number);
             continue;
         }
-        __auto_type tell = e->kind == RUN_BESIDE_ALLOC ? o->alloc : o->free;
-        if (!tell) continue;
-        const struct run_lifetime *life = &b->first[e->number];
+        if (!tells[e->kind]) continue;
         series.device = e->device;
         series.layer = (enum run_series_layer)e->layer;
         series.live_bytes = e->live_bytes;
-        tell(o->self, life, &series);
+        tells[e->kind](o->self, &first[e->number], &series);
     }
 }
 

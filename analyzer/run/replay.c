@@ -19,8 +19,9 @@ struct last_series { /* of one process; zero-initialise */
 struct run_replay {
     struct run *run;
     ARENA_ROWS(const struct run_observer, observers);
-    struct call *on_alloc, *on_free;
-    size_t on_alloc_n, on_free_n;
+    struct calls {
+        ARENA_ROWS(struct call, list);
+    } on_alloc, on_free;
     struct run_beside *beside; /* passes events to other observers, or NULL */
     uint32_t process;
     _Alignas(64) int64_t now; /* from here on written for each event: not in a cache line that another core reads */
@@ -90,6 +91,12 @@ static void side_start(struct run_replay *r)
     side_next(r);
 }
 
+/* The observers stay the same during a replay, which the compiler cannot know. */
+static inline void tell_lifetime(const struct calls *calls, const struct run_lifetime *life, const struct run_series *s)
+{
+    for (const struct call *c = calls->list, *end = c + calls->list_n; c < end; c++) c->tell(c->self, life, s);
+}
+
 static void end_life(struct run_replay *r, uint32_t slot)
 {
     struct run_lifetime *life = &r->live[slot];
@@ -104,7 +111,7 @@ static void end_life(struct run_replay *r, uint32_t slot)
     s->live_count--;
     s->frees++;
     s->freed_bytes = arena_add_capped(s->freed_bytes, life->bytes);
-    for (size_t i = 0; i < r->on_free_n; i++) r->on_free[i].tell(r->on_free[i].self, life, s);
+    tell_lifetime(&r->on_free, life, s);
     if (r->beside) run_beside_add_free(r->beside, slot, s);
     life->location = RUN_NONE;
 }
@@ -225,7 +232,7 @@ static void begin_life(struct run_replay *r, const struct run_lifetime *life, ui
     kept->series = series;
     kept->location = location;
     if (r->free_stacks) r->free_stacks[slot] = free_stack;
-    for (size_t i = 0; i < r->on_alloc_n; i++) r->on_alloc[i].tell(r->on_alloc[i].self, kept, s);
+    tell_lifetime(&r->on_alloc, kept, s);
     if (r->beside) run_beside_add_alloc(r->beside, life, kept, slot, free_stack, s);
 }
 
@@ -403,12 +410,12 @@ static bool replay_process(struct run_replay *r, uint32_t process, char *error, 
 
 static void list_replay_calls(struct run_replay *r)
 {
-    r->on_alloc = arena_realloc(NULL, r->observers_n, sizeof *r->on_alloc);
-    r->on_free = arena_realloc(NULL, r->observers_n, sizeof *r->on_free);
+    r->on_alloc.list = arena_realloc(NULL, r->observers_n, sizeof *r->on_alloc.list);
+    r->on_free.list = arena_realloc(NULL, r->observers_n, sizeof *r->on_free.list);
     EACH_IN (o, r->observers) {
         if (o->beside && r->beside) continue;
-        if (o->alloc) r->on_alloc[r->on_alloc_n++] = (struct call){o->self, o->alloc};
-        if (o->free) r->on_free[r->on_free_n++] = (struct call){o->self, o->free};
+        if (o->alloc) r->on_alloc.list[r->on_alloc.list_n++] = (struct call){o->self, o->alloc};
+        if (o->free) r->on_free.list[r->on_free.list_n++] = (struct call){o->self, o->free};
     }
 }
 
@@ -459,7 +466,7 @@ bool run_replay(struct run *run, const struct run_observer *observers, size_t n,
         ok = replay_process(&replay, i, error, error_size);
     run_beside_end(replay.beside);
     run->replay = NULL;
-    ARENA_RELEASE(replay.live, replay.free_stacks, replay.on_alloc, replay.on_free);
+    ARENA_RELEASE(replay.live, replay.free_stacks, replay.on_alloc.list, replay.on_free.list);
     if (run->stopped && before.series) { /* this one has found a part */
         run_replay_free(run);
         move_replayed(run, &before);
