@@ -327,6 +327,30 @@ static void test_every_row_is_read_once(void **state)
     }
 }
 
+/* SQLite stores an integer in 0 to 8 bytes: each combination of sizes is decoded as SQL decodes it. */
+static void test_integers_of_every_size(void **state)
+{
+    enum { ROWS = 4000, BITS = 40 };
+    struct syn s;
+    int64_t bytes = 0;
+    (void)state;
+    syn_start(&s);
+    syn_process(&s, "r", 1, SYN_S, 1);
+    for (int64_t row = 0; row < ROWS; row++) {
+        const int64_t size = ((int64_t)1 << row % BITS) - (row & 1), life = (int64_t)1 << row * 7 % BITS;
+        syn_alloc(&s, (struct syn_alloc){.bytes = size, .at = row * row, .life = life, .address = row << row % 50});
+        bytes += size;
+    }
+    struct result_report *r = syn_report(&s, NULL);
+    assert_int_equal(r->peaks_n, 1);
+    assert_int_equal(r->peaks[0].allocations, ROWS);
+    assert_int_equal(r->peaks[0].frees, ROWS);
+    assert_int_equal(r->peaks[0].allocated_bytes, bytes);
+    assert_int_equal(r->peaks[0].end_bytes, 0);
+    syn_close(r);
+    syn_end(&s);
+}
+
 static bool name_it(void *data, const char *module, const char *build_id, uint64_t offset, const char **function,
                     const char **file, int *line)
 {
@@ -735,7 +759,7 @@ static void test_a_second_opening_keeps_the_locks_of_the_first(void **state)
 CASES(test_files_that_are_not_recordings, test_other_databases, test_truncated_and_damaged, test_scribbled,
       test_read_only_folder, test_siblings, test_a_folder_is_its_run, test_hostile_rows,
       test_deep_and_circular_stacks_end, test_rows_out_of_order, test_every_row_is_read_once,
-      test_frees_are_put_in_order, test_an_observer_beside_receives_the_same_events,
+      test_integers_of_every_size, test_frees_are_put_in_order, test_an_observer_beside_receives_the_same_events,
       test_an_observer_without_frees_receives_the_same_allocations, test_rows_that_are_live_at_moments,
       test_live_rows_are_read_once, test_native_frames_are_named_once, test_lost_events_are_reported,
       test_a_second_opening_keeps_the_locks_of_the_first)
