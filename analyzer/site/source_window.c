@@ -27,7 +27,7 @@ static size_t function_of(const struct site_code *code, size_t i)
     return at;
 }
 
-static bool encloses(const struct site_code *code, size_t header, size_t i)
+static bool encloses_statement(const struct site_code *code, size_t header, size_t i)
 {
     return header >= code->n || (i > header && i < site_code_end(code, header));
 }
@@ -42,15 +42,16 @@ static bool names_it(const struct search *s, const char *name)
 /* [], list(), 0, None, torch.zeros(n), loss.detach() */
 static bool is_empty_value(const char *value)
 {
-    static const char *const whole[] = {"[]", "{}", "()", "list()", "dict()", "set()", "tuple()", "0", "0.", "0.0", "None"};
-    static const char *const begins[] = {"deque(",       "collections.",  "defaultdict(",  "[[] for ", "[None] * ",
-                                         "torch.zeros(", "torch.tensor(", "torch.zeros_like("};
+    static const char *const whole[] = {"[]",      "{}", "()", "list()", "dict()", "set()",
+                                        "tuple()", "0",  "0.", "0.0",    "None"};
+    static const char *const begins[] = {"deque(",    "collections.", "defaultdict(",  "[[] for ",
+                                         "[None] * ", "torch.zeros(", "torch.tensor(", "torch.zeros_like("};
     return TEXT_IS_ONE_OF(value, whole) || text_ends_with(value, ".detach()") ||
            ANY_OF(m, begins, COUNT_OF(begins), strncmp(value, *m, strlen(*m)) == 0);
 }
 
 /* bank.clear(), del bank[:], losses.zero_(), bank = [], values, scores = [], [] */
-static bool empties(const struct search *s, const char *code)
+static bool empties_container(const struct search *s, const char *code)
 {
     struct site_assignment a;
     const bool del = strncmp(code, "del ", 4) == 0;
@@ -58,7 +59,8 @@ static bool empties(const struct search *s, const char *code)
     for (size_t n = site_name_length(at); n; n = *at ? site_name_length(at) : 0) {
         const char *name = arena_printf(s->arena, "%.*s", (int)n, at), *call = strrchr(name, '.');
         if (del && names_it(s, name)) return true;
-        if (!del && call && at[n] == '(' && TEXT_IS_ONE_OF(call, ((const char *const[]){".clear", ".zero_", ".detach_"})))
+        if (!del && call && at[n] == '(' &&
+            TEXT_IS_ONE_OF(call, ((const char *const[]){".clear", ".zero_", ".detach_"})))
             return names_it(s, arena_printf(s->arena, "%.*s", (int)(call - name), name));
         if (!del) break;
         at += n;
@@ -106,18 +108,19 @@ static bool is_after_backward(const struct search *s, const struct site_code *co
             j = site_code_end(code, j) - 1;
             continue;
         }
-        if (j == i || (j > i && !loops) || !encloses(code, block, j) || !runs_backward(s, code->list[j].code)) continue;
+        if (j == i || (j > i && !loops) || !encloses_statement(code, block, j) || !runs_backward(s, code->list[j].code))
+            continue;
         bool fills_only = false;
         for (size_t k = site_code_parent(code, j); k < code->n && k != function; k = site_code_parent(code, k))
-            fills_only = fills_only || (site_is_loop(&code->list[k]) && fills < code->n && encloses(code, k, fills) &&
-                                        !encloses(code, k, i));
+            fills_only = fills_only || (site_is_loop(&code->list[k]) && fills < code->n &&
+                                        encloses_statement(code, k, fills) && !encloses_statement(code, k, i));
         if (!fills_only) return true;
     }
     return false;
 }
 
 /* `call`: "clear(" */
-static bool calls(const char *code, const char *call)
+static bool has_call(const char *code, const char *call)
 {
     const char *p = strstr(code, call);
     return p && (p == code || !site_is_name_character(p[-1]));
@@ -134,7 +137,8 @@ static bool find_empty(const struct search *s, const struct result_holder *h, st
                 const size_t def = function_of(c, i);
                 const char *name = def < c->n ? strchr(c->list[def].code, ' ') + 1 : "", *code = c->list[i].code;
                 const bool constructs = strncmp(name, "__init__(", 9) == 0;
-                if (round ? !by || !calls(code, by) || site_is_function(&c->list[i]) : constructs || !empties(s, code))
+                if (round ? !by || !has_call(code, by) || site_is_function(&c->list[i])
+                          : constructs || !empties_container(s, code))
                     continue;
                 const size_t fills = strcmp(s->names[k], h->file) == 0 ? site_code_at(c, h->line) : c->n;
                 const bool same = fills < c->n && function_of(c, fills) == def;
