@@ -695,7 +695,7 @@ def test_hooks_of_an_imported_module(recording, hook, store, user, kept):
 
 @pytest.mark.parametrize("method, maker, store, text", [
     # oxwhirl/pymarl 73, Metta-AI/metta 1139: a replay buffer of the program's own, whose method has the name of a list's
-    ("insert", "deque(maxlen=size)", "self.items.append(x)", "choose its maxlen"), ("append", "deque(maxlen=size)", "self.items.append(x)", "choose its maxlen"),
+    ("insert", "deque(maxlen=size)", "self.items.append(x)", "lower its maxlen"), ("append", "deque(maxlen=size)", "self.items.append(x)", "lower its maxlen"),
     ("add", "[]", "self.items.append(x)", "drop the reference"), ("extend", "[]", "self.items.append(x)", "drop the reference"),
     ("append", "deque(maxlen=9)", "self.items.append(x)", None), ("insert", "[]", "self.last = x", None), ("append", "[]", "self.items.append(x.item())", None),
     ("add", "[]", "self.items[:] = [x]", None)])
