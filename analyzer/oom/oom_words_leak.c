@@ -113,7 +113,7 @@ static const char *holder_text(struct oom_words *w, const char *otherwise)
     return TEXT(w, "%s: %s", line, kept ?: otherwise);
 }
 
-static bool is_copied(const struct run *run, uint32_t stack)
+static bool is_deep_copy(const struct run *run, uint32_t stack)
 {
     return run_stack_is_in(run, stack, "/copy.py", "deepcopy");
 }
@@ -137,7 +137,7 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
         return "store `.detach().cpu()` instead (`torch.no_grad()` around the forward pass also avoids its graph, if "
                "no "
                "backward() follows)";
-    if (!graph && is_copied(w->b->run, w->f->growing_stack))
+    if (!graph && is_deep_copy(w->b->run, w->f->growing_stack))
         return "keep fewer copies, or store them on the host (`.detach().cpu()` of each tensor of their state_dict())";
     if (!question_is_number(bytes) && !graph && w->v->holders_n && w->v->holders[0].keyed &&
         !strstr(w->v->holders[0].text, ".append("))

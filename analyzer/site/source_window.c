@@ -20,7 +20,7 @@ struct search {
 };
 
 /* The header of the function around a statement; n: none. */
-static size_t function_of(const struct site_code *code, size_t i)
+static size_t function_around(const struct site_code *code, size_t i)
 {
     size_t at = site_code_parent(code, i);
     while (at < code->n && !site_is_function(&code->list[at])) at = site_code_parent(code, at);
@@ -100,7 +100,7 @@ static bool runs_backward(const struct search *s, const char *code)
  * loop that fills the container (`fills`; n: in another function) and does not empty it. */
 static bool is_after_backward(const struct search *s, const struct site_code *code, size_t i, size_t fills)
 {
-    const size_t function = function_of(code, i), block = site_code_parent(code, i);
+    const size_t function = function_around(code, i), block = site_code_parent(code, i);
     const bool loops = block < code->n && site_is_loop(&code->list[block]);
     const size_t end = block < code->n ? site_code_end(code, block) : code->n;
     for (size_t j = function < code->n ? function + 1 : 0; j < end; j++) {
@@ -134,14 +134,14 @@ static bool find_empty(const struct search *s, const struct result_holder *h, st
         for (size_t k = 0; k < s->n; k++)
             for (size_t i = 0; i < s->files[k].n; i++) {
                 const struct site_code *c = &s->files[k];
-                const size_t def = function_of(c, i);
+                const size_t def = function_around(c, i);
                 const char *name = def < c->n ? strchr(c->list[def].code, ' ') + 1 : "", *code = c->list[i].code;
                 const bool constructs = strncmp(name, "__init__(", 9) == 0;
                 if (round ? !by || !has_call(code, by) || site_is_function(&c->list[i])
                           : constructs || !empties_container(s, code))
                     continue;
                 const size_t fills = strcmp(s->names[k], h->file) == 0 ? site_code_at(c, h->line) : c->n;
-                const bool same = fills < c->n && function_of(c, fills) == def;
+                const bool same = fills < c->n && function_around(c, fills) == def;
                 if (fills != i && is_after_backward(s, c, i, same ? fills : c->n)) {
                     *empty = (struct result_site){
                         .kind = GS_FRAME_PYTHON, .known = true, .file = s->names[k], .line = c->list[i].line};
