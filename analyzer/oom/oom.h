@@ -132,8 +132,9 @@ struct oom_facts {
     struct oom_failed_pass failed_pass;
     struct oom_displayed displayed;
     struct oom_rerun rerun;
-    bool pending;       /* no backward pass since it began to grow, and one is expected */
-    bool evaluates;     /* … and none is expected */
+    bool pending;                     /* no backward pass since it began to grow, and one is expected */
+    const struct site_window *window; /* … after which the program empties what keeps it; NULL unknown */
+    bool evaluates;                   /* … and none is expected */
     bool replaced;      /* the growing memory is reallocated each time, larger: only the last blocks exist */
     bool of_step;       /* many blocks of the current step; those of earlier steps were freed */
     int64_t turned_ns;  /* when a line outside of all passes last occurred again; RUN_UNKNOWN */

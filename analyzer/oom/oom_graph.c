@@ -18,6 +18,7 @@
 #include "analyzer/site/source_context.h"
 #include "analyzer/site/source_input.h"
 #include "analyzer/site/source_loss.h"
+#include "analyzer/site/source_window.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -414,11 +415,27 @@ static bool outlives_training(struct site_builder *b, const struct oom_passes *p
            site_source_lacks(b, f->growing_stack, words, COUNT_OF(words)) && loss_of_stored(b, f) == SITE_LOSS_NO;
 }
 
+/* The program empties what keeps the passes after a backward pass, and none has freed any of them: they belong to a
+ * window that has not ended, also if other losses were passed back meanwhile. */
+static const struct site_window *window_of(struct site_builder *b, const struct oom_live *live, size_t n,
+                                           const struct oom_facts *f)
+{
+    struct site_window *w = arena_alloc(b->arena, sizeof *w);
+    bool is = site_find_window(b, f->growing_stack, w);
+    for (const struct oom_live *l = live; is && l < live + n; l++) {
+        const uint32_t stack = run_location(b->run, l->location)->stack;
+        const bool grows = ANY_OF(s, f->growing_stacks, f->growing_stacks_n, *s == stack);
+        is = !grows || l->silent_ns <= f->growing_first_ns || !oom_is_in_pass(b->run, stack);
+    }
+    return is ? w : NULL;
+}
+
 void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const struct oom_live *live, size_t n,
                      struct oom_facts *f)
 {
     f->graph = OOM_GRAPH_NONE;
     f->pending = false;
+    f->window = NULL;
     f->evaluates = !f->growth && f->growing_kept > f->growing / 2 && f->backward_ns != RUN_UNKNOWN &&
                    !site_is_without_gradients(b, f->growing_stack) && input_kept(b, live, n, f) &&
                    inner_kept(b, p, live, n, f);
@@ -442,7 +459,11 @@ void oom_graph_judge(struct site_builder *b, const struct oom_passes *p, const s
         if (place != RUN_NONE && site_pass_caller(b->run, f->growing_stack) == RUN_NONE)
             f->pass = pass_kept_by(b->run, live, n, place);
     }
-    const enum site_loss loss = since && f->graph == OOM_GRAPH_INFERRED ? loss_of_stored(b, f) : SITE_LOSS_UNKNOWN;
+    f->window = f->graph == OOM_GRAPH_INFERRED ? window_of(b, live, n, f) : NULL;
+    since = since || f->window;
+    const enum site_loss loss = f->window                                 ? SITE_LOSS_YES
+                                : since && f->graph == OOM_GRAPH_INFERRED ? loss_of_stored(b, f)
+                                                                          : SITE_LOSS_UNKNOWN;
     const bool states = is_evaluation(b, f->growing_stack, loss);
     bool evaluates = states || (f->backward_ns != RUN_UNKNOWN && !freed && loss != SITE_LOSS_YES) ||
                      (f->graph == OOM_GRAPH_UNKNOWN && only_evaluates(b, f));

@@ -173,6 +173,21 @@ static const char *broadcast_advice(struct oom_words *w, uint32_t stack, int64_t
     return NULL;
 }
 
+/* A statement that only creates the matrix, or one that needs no more than its diagonal. NULL: neither. */
+static const char *identity_advice(struct oom_words *w, uint32_t stack)
+{
+    static const char *const uses[] = {"+ torch.eye(", "- torch.eye(", "* torch.eye(", "masked_fill(torch.eye("};
+    const bool makes = line_has(w, stack, "= torch.eye(") && !line_has(w, stack, ".repeat(");
+    if (ANY_OF(u, uses, COUNT_OF(uses), line_has(w, stack, *u)))
+        return TEXT(w,
+                    "change the diagonal in place at %s (`x.fill_diagonal_(value)`, `x.diagonal().add_(value)`), if "
+                    "backward() does not need the old one: torch.eye() is a second matrix, and the result a third",
+                    oom_place_text(w, stack));
+    return makes ? "a matrix with a row and a column for each node or sample is mostly zeros: keep only what is "
+                   "not zero (`torch.sparse_coo_tensor`, an edge list)"
+                 : NULL;
+}
+
 const char *oom_shape_advice(struct oom_words *w, uint32_t stack, int64_t bytes)
 {
     if (stack == RUN_NONE) return NULL;
@@ -200,9 +215,7 @@ const char *oom_shape_advice(struct oom_words *w, uint32_t stack, int64_t bytes)
                     "`vmap()` at %s makes a result for each sample: pass fewer samples at once, and reduce their "
                     "results (sum, clip) before the next ones",
                     oom_place_text(w, stack));
-    if (line_has(w, stack, "eye("))
-        return "a matrix with a row and a column for each node or sample is mostly zeros: keep only what is "
-               "not zero (`torch.sparse_coo_tensor`, an edge list)";
+    if (line_has(w, stack, "eye(")) return identity_advice(w, stack);
     if ((line_has(w, stack, "triu(") || line_has(w, stack, "tril(")) && filled) return triangle_advice(w, stack);
     return broadcast_advice(w, stack, bytes);
 }

@@ -11,6 +11,7 @@
 #include "analyzer/site/source_context.h"
 #include "analyzer/site/source_input.h"
 #include "analyzer/site/source_loss.h"
+#include "analyzer/site/source_window.h"
 #include "analyzer/step/step.h"
 
 typedef struct oom_facts facts;
@@ -112,6 +113,11 @@ static const char *holder_text(struct oom_words *w, const char *otherwise)
     return TEXT(w, "%s: %s", line, kept ?: otherwise);
 }
 
+static bool is_deep_copy(const struct run *run, uint32_t stack)
+{
+    return run_stack_is_in(run, stack, "/copy.py", "deepcopy");
+}
+
 /* What to store instead of tensors of that size. */
 static const char *instead_text(const struct oom_words *w, int64_t bytes)
 {
@@ -131,6 +137,8 @@ static const char *instead_text(const struct oom_words *w, int64_t bytes)
         return "store `.detach().cpu()` instead (`torch.no_grad()` around the forward pass also avoids its graph, if "
                "no "
                "backward() follows)";
+    if (!graph && is_deep_copy(w->b->run, w->f->growing_stack))
+        return "keep fewer copies, or store them on the host (`.detach().cpu()` of each tensor of their state_dict())";
     if (!question_is_number(bytes) && !graph && w->v->holders_n && w->v->holders[0].keyed &&
         !strstr(w->v->holders[0].text, ".append("))
         return "remove each entry after its last use (`.pop(key)`), limit their number, or store `.detach().cpu()` "
@@ -501,16 +509,32 @@ void oom_advise_growth(struct oom_words *w)
                                             .certainty = RESULT_CERTAINTY_GUESSED});
 }
 
-/* Without training, most of the live memory is blocks that wait in a container which the program empties or limits. */
+static const char *window_advice(struct oom_words *w, const struct site_window *window, const char *most)
+{
+    return TEXT(w, "run backward() and %s, which empties `%s`, after %s passes (a smaller window)",
+                site_short_text(w->b, &window->empty), window->into, most);
+}
+
+/* Most of the live memory is blocks that wait in a container which the program empties: after a backward pass, or,
+ * without training, at some time. */
 void oom_advise_kept(struct oom_words *w)
 {
     enum { BLOCKS = 16 };
     const facts *f = w->f;
     const struct result_by_site *most = w->v->live_n ? &w->v->live[0] : NULL;
     struct result_holder *holders;
-    if (f->layer != RUN_SERIES_TENSOR || f->backward_ns != RUN_UNKNOWN || !most || most->count < BLOCKS ||
-        most->bytes < f->live / 2)
+    if (f->layer != RUN_SERIES_TENSOR || !most || most->count < BLOCKS || most->bytes < f->live / 2) return;
+    struct site_window window;
+    if (site_find_window(w->b, f->holder_stack, &window)) {
+        oom_add_measure(
+            w->b, w->v,
+            oom_line_measure(most->bytes / 2, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
+                             TEXT(w, "%s: %s are live, because passes wait in `%s`; %s",
+                                  site_short_text(w->b, &most->site), UNITS_PLURAL(most->count, "block", NULL),
+                                  window.into, window_advice(w, &window, "fewer"))));
         return;
+    }
+    if (f->backward_ns != RUN_UNKNOWN) return;
     const size_t n = site_find_holders(w->b, f->holder_stack, false, &holders);
     if (!n || !holders[0].weak) return;
     const char *line = site_short_text(w->b, &most->site);
@@ -533,6 +557,19 @@ static size_t find_carried(struct oom_words *w, struct result_holder **carried)
     return n;
 }
 
+/* Half as many passes wait. */
+static void measure_window(struct oom_words *w, uint64_t passes)
+{
+    const facts *f = w->f;
+    const struct oom_drop drop = {
+        .stacks = f->growing_stacks, .stacks_n = f->growing_stacks_n, .before_ns = f->growing_middle_ns};
+    struct result_measure m =
+        oom_line_measure(f->growing / 2, -1, RESULT_CERTAINTY_INFERRED, "if the loss needs all of these passes",
+                         window_advice(w, f->window, TEXT(w, "at most %s", UNITS_COUNT(passes / 2 ?: 1))));
+    oom_layout_decide(w->b, f, &drop, "with half as many passes", &m);
+    oom_add_measure(w->b, w->v, m);
+}
+
 /* Forward passes that wait for a backward pass: the program needs them, so they are not a leak. */
 void oom_explain_pending(struct oom_words *w)
 {
@@ -540,9 +577,13 @@ void oom_explain_pending(struct oom_words *w)
     struct oom_rhythm r = oom_rhythm(f);
     const char *line = site_short_text(w->b, &f->growth->newest);
     w->v->verdict =
-        TEXT(w, "%s forward passes are live at once, %s each, and no backward() has run%s: %s", UNITS_COUNT(r.times),
-             SIZE(w, r.each), f->backward_ns == RUN_UNKNOWN ? "" : " since the first of them",
-             leak_share_text(w, f->growing));
+        f->window
+            ? TEXT(w, "%s forward passes, %s each, wait in `%s` for one backward(), after which %s empties it: %s",
+                   UNITS_COUNT(r.times), SIZE(w, r.each), f->window->into, site_short_text(w->b, &f->window->empty),
+                   leak_share_text(w, f->growing))
+            : TEXT(w, "%s forward passes are live at once, %s each, and no backward() has run%s: %s",
+                   UNITS_COUNT(r.times), SIZE(w, r.each),
+                   f->backward_ns == RUN_UNKNOWN ? "" : " since the first of them", leak_share_text(w, f->growing));
     w->v->refuted_by = "if no backward() follows";
     struct result_holder *carried;
     const bool grads = f->grad_ns != RUN_UNKNOWN && f->grad_ns > f->growing_middle_ns; /* steps of meta-learning */
@@ -555,11 +596,14 @@ void oom_explain_pending(struct oom_words *w)
                  line, site_holders_text(w->b->arena, carried, n)));
         return;
     }
-    const bool adds = grads || !site_concatenates_results(w->b, f->growing_stack);
+    if (f->window) measure_window(w, r.times);
+    const bool adds = grads || !site_concatenates_results(w->b, f->growing_stack),
+               returns = f->window && !question_is_number(f->growth->newest_bytes); /* whose loss may come later */
     measure_drop(
-        w, &f->growth->newest, OOM_MEASURE_AT_MOST, adds ? RESULT_CERTAINTY_INFERRED : RESULT_CERTAINTY_GUESSED,
+        w, &f->growth->newest, OOM_MEASURE_AT_MOST,
+        adds && !returns ? RESULT_CERTAINTY_INFERRED : RESULT_CERTAINTY_GUESSED,
         "if the passes are not added up in one loss",
-        TEXT(w, "%s: %s", line,
+        TEXT(w, "%s: %s%s", line, adds && returns ? "if each pass has a loss of its own, " : "",
              grads ? "call `(loss / N).backward()` after each task, take fewer steps in each, or leave out "
                      "`create_graph=True` (first-order gradients)"
              : adds
@@ -569,7 +613,7 @@ void oom_explain_pending(struct oom_words *w)
                    "(contrastive), compute them without a graph, then repeat each pass with "
                    "`result.backward(gradient)`"));
     const uint32_t pass = site_pass_caller(w->b->run, f->growing_stack);
-    if (f->graph_freed || (pass != RUN_NONE && site_function_has(w->b, pass, ".backward(")))
+    if (f->window || f->graph_freed || (pass != RUN_NONE && site_function_has(w->b, pass, ".backward(")))
         return; /* a backward pass followed earlier passes of these lines, or will follow */
     measure_drop(w, &f->growth->newest, OOM_MEASURE_AT_MOST, RESULT_CERTAINTY_GUESSED, NULL,
                  TEXT(w,

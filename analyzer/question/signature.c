@@ -220,11 +220,10 @@ bool question_advice_joins(const char *one)
 
 const char *question_advice_for_use(const char *one, enum site_use use)
 {
-    static const uint8_t by_use[] = {[SITE_USE_UNKNOWN] = TO_DO_ITEM,
-                                     [SITE_USE_BRANCH] = TO_DO_BRANCH,
-                                     [SITE_USE_SIZE] = TO_DO_SIZE,
-                                     [SITE_USE_ACTION] = TO_DO_ACTION,
-                                     [SITE_USE_OPERAND] = TO_DO_OPERAND};
+    static const uint8_t by_use[] = {
+        [SITE_USE_UNKNOWN] = TO_DO_ITEM,  [SITE_USE_BRANCH] = TO_DO_BRANCH,   [SITE_USE_SIZE] = TO_DO_SIZE,
+        [SITE_USE_ACTION] = TO_DO_ACTION, [SITE_USE_OPERAND] = TO_DO_OPERAND, [SITE_USE_EXTREME] = TO_DO_ITEM};
+    if (one == advice_texts[TO_DO_BRANCH] && use == SITE_USE_EXTREME) return advice_texts[TO_DO_EXTREME];
     return one == advice_texts[TO_DO_ITEM] ? advice_texts[by_use[use]] : one;
 }
 

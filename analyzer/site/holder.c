@@ -715,7 +715,9 @@ size_t site_find_kept_errors(struct site_builder *b, uint32_t stack, struct resu
     return n;
 }
 
-static size_t find_holders(struct site_builder *b, uint32_t stack, bool graph, bool pending,
+enum purpose { KEEPS, CARRIES, WAITS };
+
+static size_t find_holders(struct site_builder *b, uint32_t stack, bool graph, enum purpose purpose,
                            struct result_holder **holders)
 {
     struct site_search *s = arena_realloc(NULL, 1, sizeof *s);
@@ -724,7 +726,8 @@ static size_t find_holders(struct site_builder *b, uint32_t stack, bool graph, b
                               .scratch = &scratch,
                               .stack = stack,
                               .graph = graph,
-                              .pending = pending,
+                              .pending = purpose == CARRIES,
+                              .emptied = purpose == WAITS,
                               .budget = BUDGET,
                               .returned_parts = SITE_ANY_PART};
     walk_statements(s, stack);
@@ -734,9 +737,11 @@ static size_t find_holders(struct site_builder *b, uint32_t stack, bool graph, b
     if (!s->found.n) site_find_attribute_stores(s, stack);
     if (!s->found.n && s->given_away.n == 1) s->found = s->given_away;
     keep_those(&s->found, is_strong);
-    keep_those(&s->found, is_lasting);
-    site_drop_renewed(s);
-    if (pending) keep_those(&s->found, is_carried);
+    if (purpose != WAITS) {
+        keep_those(&s->found, is_lasting);
+        site_drop_renewed(s);
+    }
+    if (purpose == CARRIES) keep_those(&s->found, is_carried);
     const size_t n = list_holders(s, holders);
     arena_free(&scratch);
     free(s);
@@ -745,12 +750,17 @@ static size_t find_holders(struct site_builder *b, uint32_t stack, bool graph, b
 
 size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, struct result_holder **holders)
 {
-    return find_holders(b, stack, graph, false, holders);
+    return find_holders(b, stack, graph, KEEPS, holders);
+}
+
+size_t site_find_emptied(struct site_builder *b, uint32_t stack, struct result_holder **holders)
+{
+    return find_holders(b, stack, true, WAITS, holders);
 }
 
 size_t site_find_carried(struct site_builder *b, uint32_t stack, struct result_holder **holders)
 {
-    const size_t n = find_holders(b, stack, true, true, holders);
+    const size_t n = find_holders(b, stack, true, CARRIES, holders);
     return n && (*holders)[0].carried ? n : 0;
 }
 

@@ -7,6 +7,8 @@
  * return it, and the statement that stores it in an object that outlives the step. At most RESULT_HOLDERS; 0 if no
  * statement is found, or too many. `graph`: an autograd graph is kept, by references to it only. */
 size_t site_find_holders(struct site_builder *b, uint32_t stack, bool graph, struct result_holder **holders);
+/* Of a graph: also containers that the loop which fills them empties, as it may do at the end of a window. */
+size_t site_find_emptied(struct site_builder *b, uint32_t stack, struct result_holder **holders);
 /* Of passes that wait for a backward pass: the statement by which each takes over a result of the one before. */
 size_t site_find_carried(struct site_builder *b, uint32_t stack, struct result_holder **holders);
 /* The statements of except blocks around the call path that store the exception. */

@@ -593,12 +593,12 @@ void site_consider_store(struct site_search *s, size_t i, const char *into, bool
         s->constructs && strncmp(name, "self.", 5) == 0 && (site_is_made_in(s, name, s->from, i) || calls_base(s));
     if (!*name || (site_is_given(s, name, is_bounded) && is_full(s, name)) || is_small_window(s, i, name) ||
         is_filled_once(s, i, name) || (loop == none && (local || s->module)) ||
-        (loop != none && site_is_made_in(s, name, loop, site_code_end(&s->code, loop))))
+        (loop != none && !s->emptied && site_is_made_in(s, name, loop, site_code_end(&s->code, loop))))
         return;
     bool reset = false; /* by a loop around it: then it is held only until the next iteration */
     for (size_t k = loop; k < none && !reset; k = site_common_loop(s, k, k)) {
         reset = k != loop && site_is_made_in(s, name, k, site_code_end(&s->code, k));
-        if (reset && is_step_loop(s, k, loop)) return;
+        if (reset && !s->emptied && is_step_loop(s, k, loop)) return;
     }
     const char *code = s->code.list[i].code;
     struct site_assignment a;

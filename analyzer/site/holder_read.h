@@ -34,6 +34,7 @@ struct site_search {
     struct arena *scratch;
     long budget;         /* statements that may still be examined */
     bool graph, pending; /* pending: no backward pass has freed the graph yet */
+    bool emptied;        /* a container that its loop makes anew counts, too */
     /* of the function of this frame */
     const struct run_frame *frame;
     struct site_code code;

@@ -580,6 +580,17 @@ static bool becomes_loss(struct site_builder *b, const struct site_code *code, s
     return false;
 }
 
+/* Does it call Python's max() or min(), and nothing else that needs to know a tensor's value? */
+static bool calls_extreme(const char *code)
+{
+    static const char *const choices[] = {" if ", " and ", " or ", " not ", "sorted(", "key="},
+                             *calls[] = {"max", "min"};
+    bool has = false;
+    for (size_t i = 0; i < COUNT_OF(calls); i++)
+        for (const char *p = code; (p = find_mention(code, p, calls[i])) != NULL; p++) has = has || p[3] == '(';
+    return has && !source_has_any(code, choices, COUNT_OF(choices));
+}
+
 enum site_use site_number_use(struct site_builder *b, const char *file, int line)
 {
     static const char *const reads[] = {".item(", "int(", "float("};
@@ -593,6 +604,7 @@ enum site_use site_number_use(struct site_builder *b, const char *file, int line
     const char *here = NULL;
     for (size_t i = 0; i < COUNT_OF(reads) && !here; i++) here = strstr(st->code, reads[i]);
     use = use_at(st, here ? here : st->code); /* without: in a function that the statement calls */
+    if (!use && !here && calls_extreme(st->code)) return SITE_USE_EXTREME;
     const size_t n = site_name_length(st->code);
     if (use || strncmp(st->code + n, " = ", 3) != 0 || !site_assignment_of(b->arena, st->code, &a)) return use;
     const char *name = arena_printf(b->arena, "%.*s", (int)n, st->code);

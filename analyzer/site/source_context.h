@@ -59,6 +59,7 @@ bool site_is_captured(struct site_builder *b, uint32_t stack);
 /* `from lib.replay import Memory`, `import replay`: the program's own module, beside the file or its package; NULL. */
 const char *site_imported_file(struct arena *arena, const char *file, const char *code);
 /* What a statement of the program does with a number that it reads from the GPU. */
-enum site_use { SITE_USE_UNKNOWN, SITE_USE_BRANCH, SITE_USE_SIZE, SITE_USE_ACTION, SITE_USE_OPERAND };
-/* Of x.item(), float(x) or int(x) in the statement at a line, or of the name to which the statement assigns it. */
+enum site_use { SITE_USE_UNKNOWN, SITE_USE_BRANCH, SITE_USE_SIZE, SITE_USE_ACTION, SITE_USE_OPERAND, SITE_USE_EXTREME };
+/* Of x.item(), float(x) or int(x) in the statement at a line, or of the name to which the statement assigns it;
+ * extreme: best = max(best, x), which reads which of them is larger. */
 enum site_use site_number_use(struct site_builder *b, const char *file, int line);

@@ -98,9 +98,9 @@ def prepare(recording):
     return recording.folder
 
 
-def run(recording, body):
+def run(recording, body, **environment):
     """Runs it until it is out of memory."""
-    recording.python(HEAD + body, SIMCUDA_MEMORY="768MiB", PYTHONPATH=prepare(recording), check=False)
+    recording.python(HEAD + body, SIMCUDA_MEMORY="768MiB", PYTHONPATH=prepare(recording), check=False, **environment)
     return recording.report()
 
 
@@ -695,7 +695,7 @@ def test_hooks_of_an_imported_module(recording, hook, store, user, kept):
 
 @pytest.mark.parametrize("method, maker, store, text", [
     # oxwhirl/pymarl 73, Metta-AI/metta 1139: a replay buffer of the program's own, whose method has the name of a list's
-    ("insert", "deque(maxlen=size)", "self.items.append(x)", "choose its maxlen"), ("append", "deque(maxlen=size)", "self.items.append(x)", "choose its maxlen"),
+    ("insert", "deque(maxlen=size)", "self.items.append(x)", "lower its maxlen"), ("append", "deque(maxlen=size)", "self.items.append(x)", "lower its maxlen"),
     ("add", "[]", "self.items.append(x)", "drop the reference"), ("extend", "[]", "self.items.append(x)", "drop the reference"),
     ("append", "deque(maxlen=9)", "self.items.append(x)", None), ("insert", "[]", "self.last = x", None), ("append", "[]", "self.items.append(x.item())", None),
     ("add", "[]", "self.items[:] = [x]", None)])
@@ -939,3 +939,44 @@ def test_when_the_last_items_suffice(recording, name):
     body, advised = LATEST[name]
     text = str([oom["advice"] for oom in run(recording, "hist = []\n" + body)["oom"]])
     assert (f"({advised})" in text) if advised else "keep only the last" not in text, text
+
+
+# What the source empties after backward() is a window that has not ended: the container, and the line that empties it.
+FILL = "for step in range(1000):\n    out = model(batch())\n    bank.append(criterion(out))\n    if step % 900 == 899:\n        loss = sum(bank)\n"
+PPO = ("class Memory:\n    def __init__(self):\n        self.clear()\n    def clear(self):\n        self.scores = []\n"
+       "memory = Memory()\ndef update():\n    loss = sum(memory.scores)\n    loss.backward()\n")
+RUN = "for step in range(1000):\n    memory.scores.append(criterion(model(batch())))\n    if step % 900 == 899:\n        update()\n"
+WINDOWS = {
+    "clear": ("bank = []\n" + FILL + "        loss.backward()\n        bank.clear()\n", "bank.clear()"),
+    "anew": ("bank = []\n" + FILL + "        loss.backward()\n        bank = []\n", "bank = []"),
+    "del": ("bank = []\n" + FILL + "        loss.backward()\n        del bank[:]\n", "del bank[:]"),
+    "sum": ("total = 0\nfor step in range(1000):\n    total = total + criterion(model(batch()))\n    if step % 900 == 899:\n"
+            "        total.backward()\n        total = 0\n", "total = 0"),
+    "function": ("bank = []\ndef learn(bank):\n    loss = sum(bank)\n    loss.backward()\n" +
+                 FILL.replace("loss = sum(bank)", "learn(bank)") + "        bank.clear()\n", "bank.clear()"),
+    "method": (PPO + RUN + "        memory.clear()\n", "memory.clear()"),
+    "of the update": (PPO + "    memory.clear()\n" + RUN, "memory.clear()"),
+    "next iteration": ("for episode in range(9):\n    bank = []\n    for step in range(900):\n        bank.append(criterion(model(batch())))\n"
+                       "    loss = sum(bank)\n    loss.backward()\n", "bank = []"),
+    # look-alikes: emptied before the backward pass, of another list, after a backward pass of something else, retained
+    "before": ("bank = []\n" + FILL + "        bank.clear()\n        loss.backward()\n", None),
+    "another": ("bank, other = [], []\n" + FILL + "        loss.backward()\n        other.clear()\n", None),
+    "only shown": ("bank = []\n" + FILL.replace("loss = sum(bank)", "print(len(bank))") + "        out.backward()\n        bank.clear()\n", None),
+    "retained": ("bank = []\n" + FILL + "        loss.backward(retain_graph=True)\n        bank.clear()\n", None),
+    "each step": ("bank = []\nfor epoch in range(2):\n    for step in range(900):\n        bank.append(criterion(model(batch())))\n"
+                  "        loss = sum(bank)\n        loss.backward()\n    bank.clear()\n", None),
+    "kept": ("bank, kept = [], []\n" + FILL.replace("    bank", "    kept.append(out)\n    bank") +
+             "        loss.backward()\n        bank.clear()\n", None),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_a_window_that_has_not_ended(recording, name):
+    body, empties = WINDOWS[name]
+    (oom,) = run(recording, body, SIMCUDA_CONTEXT="100MiB")["oom"]
+    text = oom["verdict"] + str(oom["advice"])
+    if not empties:
+        assert "empties" not in text, text
+        return
+    line = max(i for i, code in enumerate((HEAD + body).split("\n"), 1) if code.strip() == empties)
+    assert f":{line}" in text and "empties" in text, text

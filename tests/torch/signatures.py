@@ -33,6 +33,9 @@ def reads(x, flag, table, mask, losses):
     assert not torch.isnan(x).any()  # says if tensor × 1
     any(v < 0 for v in losses)  # says if tensor × 5
     bool((x == x).all())  # says if tensor × 1
+    most = max(flag, losses[0])  # says if tensor × 1
+    top = torch.max(flag, most)
+    top if top > 0 else max(most, 0)  # says if tensor × 2
     x.cpu()  # says .cpu() × 1
     x.cpu().numpy()  # says .cpu() × 1
     x.detach().to("cpu")  # says .to("cpu") × 1
@@ -120,7 +123,7 @@ def main():
             nn.utils.clip_grad_norm_(net.parameters(), 1.0, error_if_nonfinite=True)  # says clip_grad_norm_(error_if_nonfinite) × 1
         except RuntimeError:
             pass
-        scaler.step(opt)  # names GradScaler × 1
+        scaler.step(opt)  # says GradScaler × 1
         scaler.update()
         scaler.get_scale()  # says GradScaler.get_scale() × 1
         opt.zero_grad()

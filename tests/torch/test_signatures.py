@@ -61,7 +61,7 @@ def test_one_thing_to_do_each(seen):
     if stacks == "both":
         todo = {s["site"]["line"]: s["advice"] for s in report["sync"] if s["advice"]}
         line = {text: next(n for n in KINDS if text in LINES[n]) for text in ("value.to(dev)", "for v in losses", "if flag", "x[mask]  #", "pinned.to(dev)  #", "x[i] for", "x[x.argmax",
-                                                                          "table.sum()", "value = flag", "action =", "flag.item()  #", "end.sync", "any(v < 0", "x[index] = 1", "square[0, 1]", "n = mask.sum")}
+                                                                          "table.sum()", "value = flag", "action =", "flag.item()  #", "end.sync", "any(v < 0", "most = max", "top if", "scaler.step", "x[index] = 1", "square[0, 1]", "n = mask.sum")}
         assert "one buffer" in todo[line["value.to(dev)"]] and "torch.stack" in todo[line["for v in losses"]]
         assert "torch.where" in todo[line["if flag"]] and "torch.where(mask" in todo[line["x[mask]  #"]]
         assert "index_select" in todo[line["x[x.argmax"]] and "not one element at a time" in todo[line["x[i] for"]]
@@ -69,6 +69,8 @@ def test_one_thing_to_do_each(seen):
         assert "several environments" in todo[line["action ="]]
         assert "accumulate" in todo[line["flag.item()  #"]] and "every N steps" in todo[line["end.sync"]]
         assert "one read" in todo[line["any(v < 0"]] and "use the tensor itself" in todo[line["n = mask.sum"]]
+        assert "torch.maximum" in todo[line["most = max"]] and "torch.maximum" not in todo[line["top if"]]
+        assert "fused=True" in todo[line["scaler.step"]]
         assert "fill_" in todo[line["square[0, 1]"]] and "fill_" not in todo[line["x[index] = 1"]] # it would fill a copy
         assert todo[line["pinned.to(dev)  #"]].startswith("the memory is pinned already")
     for a in report["advice"]:
