@@ -269,9 +269,10 @@ static uint64_t each_of(uint64_t events, uint64_t every, uint64_t times)
 {
     const uint64_t usual = (events + every * times / 2) / (every * times);
     const uint64_t least = events / (every * (times + 1)), most = events / (every * (times - 1));
-    for (uint64_t away = 0; usual + away <= most || least + away <= usual; away++) {
-        if (usual > away && usual - away > least && events % (usual - away) == 0) return usual - away;
-        if (usual + away <= most && usual + away > 0 && events % (usual + away) == 0) return usual + away;
+    for (uint64_t away = 0; away <= most; away++) {
+        const uint64_t less = usual > away ? usual - away : 0, more = usual + away;
+        if (less > least && events % less == 0) return less;
+        if (more && more <= most && events % more == 0) return more;
     }
     return usual ? usual : 1;
 }
@@ -283,7 +284,8 @@ static bool leave_out_beside(struct step_place_tree *t, uint32_t line, uint64_t 
     enum { FEW_TIMES = 16 }; /* a condition that may always hold; a line can make so many blocks per iteration */
     struct step_place *p = &t->places[line];
     const struct run_frame *f = run_stack_frame(t->run, p->stack);
-    const int loop = p->kind == STEP_PLACE_LINE && f ? step_gate_loop(t->run, f) : 0;
+    bool nested = false;
+    const int loop = p->kind == STEP_PLACE_LINE && f ? step_gate_loop(t->run, f, &nested) : 0;
     struct step_gate gate;
     bool modulo = false;
     uint64_t beside = 0, every = 0, times = 0, events;
@@ -301,9 +303,10 @@ static bool leave_out_beside(struct step_place_tree *t, uint32_t line, uint64_t 
     }
     if (!n || p->visits > beside + beside / 4 + 2) return false;
     const uint32_t stack = busiest_stack(t, line, modulo, &events);
-    if (events * 2 < p->visits * 3 || (!modulo && events < FEW_TIMES * p->visits)) return false;
+    if (events * 2 < p->visits * 3 || (!modulo && (nested || events < FEW_TIMES * p->visits))) return false;
     for (uint32_t i = 0; i < n; i++) leave_out(t, seldom[i], sums);
-    p->repeats = true;
+    for (uint32_t i = 1; i < t->n; i++)
+        if (t->places[i].visits <= p->visits && lies_in(t, i, line)) t->places[i].repeats = true;
     *busy = (struct busy){line, stack, 0};
     if (every && times >= FEW_PERIODS) busy->each = each_of(events, every, times);
     return true;

@@ -11,11 +11,11 @@ enum gate_header { HEADER_NONE, HEADER_LOOP, HEADER_CONDITION, HEADER_FUNCTION, 
 static const struct {
     const char *word;
     enum gate_header header;
-} header_words[] = {{"for", HEADER_LOOP},          {"while", HEADER_LOOP},      {"do", HEADER_LOOP},
-                    {"loop", HEADER_LOOP},         {"if", HEADER_CONDITION},    {"elif", HEADER_CONDITION},
-                    {"else", HEADER_CONDITION},    {"case", HEADER_CONDITION},  {"except", HEADER_CONDITION},
-                    {"switch", HEADER_CONDITION},  {"def", HEADER_FUNCTION},    {"class", HEADER_FUNCTION},
-                    {"continue", HEADER_SKIP},     {"return", HEADER_SKIP}};
+} header_words[] = {{"for", HEADER_LOOP},         {"while", HEADER_LOOP},     {"do", HEADER_LOOP},
+                    {"loop", HEADER_LOOP},        {"if", HEADER_CONDITION},   {"elif", HEADER_CONDITION},
+                    {"else", HEADER_CONDITION},   {"case", HEADER_CONDITION}, {"except", HEADER_CONDITION},
+                    {"switch", HEADER_CONDITION}, {"def", HEADER_FUNCTION},   {"class", HEADER_FUNCTION},
+                    {"continue", HEADER_SKIP},    {"return", HEADER_SKIP}};
 
 static const char *skip_brace(const char *line)
 {
@@ -83,19 +83,27 @@ static int outer_line(const struct run_source_text *text, int line, int *indent)
     return 0;
 }
 
-int step_gate_loop(struct run *run, const struct run_frame *f)
+/* The header of the innermost loop around a line with that indentation. */
+static int loop_around(const struct run_source_text *text, int line, int indent)
 {
-    const struct run_source_text *text = text_of(run, f);
-    if (!text) return 0;
-    const char *own = text->lines[f->line - 1];
-    if (header_of(own) == HEADER_LOOP) return has_body(own) ? f->line : 0;
-    int indent = indent_of(own);
-    for (int at = f->line; (at = outer_line(text, at, &indent)) > 0;) {
-        const enum gate_header header = header_of(text->lines[at - 1]);
+    while ((line = outer_line(text, line, &indent)) > 0) {
+        const enum gate_header header = header_of(text->lines[line - 1]);
         if (header == HEADER_FUNCTION) return 0;
-        if (header == HEADER_LOOP) return at;
+        if (header == HEADER_LOOP) return line;
     }
     return 0;
+}
+
+int step_gate_loop(struct run *run, const struct run_frame *f, bool *nested)
+{
+    const struct run_source_text *text = text_of(run, f);
+    *nested = false;
+    if (!text) return 0;
+    const char *own = text->lines[f->line - 1];
+    const bool header = header_of(own) == HEADER_LOOP;
+    const int loop = !header ? loop_around(text, f->line, indent_of(own)) : has_body(own) ? f->line : 0;
+    *nested = loop && loop_around(text, loop, indent_of(text->lines[loop - 1]));
+    return loop;
 }
 
 /* The number that the file gives the name, as in `EVERY = 100` or `#define EVERY 100`; 0: none, or several. */
@@ -121,8 +129,7 @@ static uint64_t every_of(const struct run_source_text *text, const char *divisor
 {
     const char *name = divisor += strspn(divisor, " (");
     if (isdigit((unsigned char)*divisor)) return strtoull(divisor, NULL, 10);
-    for (; text_is_name_character(*divisor) || *divisor == '.'; divisor++)
-        name = *divisor == '.' ? divisor + 1 : name;
+    for (; text_is_name_character(*divisor) || *divisor == '.'; divisor++) name = *divisor == '.' ? divisor + 1 : name;
     return value_of(text, name, (size_t)(divisor - name));
 }
 
@@ -138,7 +145,8 @@ static void add_guard(struct step_gate *gate, const struct run_source_text *text
 
 /* `if …: continue` before the line, in the block with that indentation. `skip`: the last line that was read leaves the
  * block. */
-static void read_skip(struct step_gate *gate, const struct run_source_text *text, const char *code, int indent, bool *skip)
+static void read_skip(struct step_gate *gate, const struct run_source_text *text, const char *code, int indent,
+                      bool *skip)
 {
     const enum gate_header header = header_of(code);
     const bool here = has_body(code) && (strstr(code, "continue") || strstr(code, " return"));
@@ -177,6 +185,7 @@ bool step_gate_read(struct run *run, const struct run_frame *f, int loop, struct
 
 bool step_gate_repeats(struct run *run, uint32_t stack, uint32_t outer)
 {
+    bool nested;
     for (uint32_t s = stack; s != RUN_NONE; s = run_stack_parent(run, s)) {
         const struct run_frame *f = run_stack_frame(run, s);
         const struct run_source_text *text = text_of(run, f);
@@ -184,7 +193,7 @@ bool step_gate_repeats(struct run *run, uint32_t stack, uint32_t outer)
             strstr(text->lines[f->line - 1], " for "))
             return true;
         if (s == outer) return false;
-        if (step_gate_loop(run, f)) return true;
+        if (step_gate_loop(run, f, &nested)) return true;
     }
     return true;
 }
