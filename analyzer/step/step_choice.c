@@ -269,7 +269,7 @@ static uint64_t each_of(uint64_t events, uint64_t every, uint64_t times)
 {
     const uint64_t usual = (events + every * times / 2) / (every * times);
     const uint64_t least = events / (every * (times + 1)), most = events / (every * (times - 1));
-    for (uint64_t away = 0; away <= most; away++) {
+    for (uint64_t away = 0; away <= most - least; away++) {
         const uint64_t less = usual > away ? usual - away : 0, more = usual + away;
         if (less > least && events % less == 0) return less;
         if (more && more <= most && events % more == 0) return more;

@@ -106,6 +106,13 @@ int step_gate_loop(struct run *run, const struct run_frame *f, bool *nested)
     return loop;
 }
 
+/* 0: more than a step's number can be. */
+static uint64_t number_of(const char *text)
+{
+    const unsigned long long value = strtoull(text, NULL, 10);
+    return value <= UINT32_MAX ? value : 0;
+}
+
 /* The number that the file gives the name, as in `EVERY = 100` or `#define EVERY 100`; 0: none, or several. */
 static uint64_t value_of(const struct run_source_text *text, const char *name, size_t n)
 {
@@ -116,7 +123,7 @@ static uint64_t value_of(const struct run_source_text *text, const char *name, s
             after += *after == '=' ? 1 + strspn(after + 1, " \t") : 0;
             if (after == p + n || !isdigit((unsigned char)*after) || (p > line && text_is_name_character(p[-1])))
                 continue;
-            const uint64_t given = strtoull(after, NULL, 10);
+            const uint64_t given = number_of(after);
             if (value && given != value) return 0;
             value = given;
         }
@@ -128,7 +135,7 @@ static uint64_t value_of(const struct run_source_text *text, const char *name, s
 static uint64_t every_of(const struct run_source_text *text, const char *divisor)
 {
     const char *name = divisor += strspn(divisor, " (");
-    if (isdigit((unsigned char)*divisor)) return strtoull(divisor, NULL, 10);
+    if (isdigit((unsigned char)*divisor)) return number_of(divisor);
     for (; text_is_name_character(*divisor) || *divisor == '.'; divisor++) name = *divisor == '.' ? divisor + 1 : name;
     return value_of(text, name, (size_t)(divisor - name));
 }
