@@ -22,7 +22,7 @@ static const char *skip_brace(const char *line)
     return line + strspn(line, " \t}");
 }
 
-static enum gate_header header_of(const char *line)
+static enum gate_header gate_header_of(const char *line)
 {
     const char *p = skip_brace(line);
     p += strncmp(p, "async ", 6) == 0 ? 6 : 0;
@@ -33,7 +33,7 @@ static enum gate_header header_of(const char *line)
     return HEADER_NONE;
 }
 
-static int indent_of(const char *line)
+static int gate_indent_of(const char *line)
 {
     int at = 0;
     for (; *line == ' ' || *line == '\t'; line++) at = *line == '\t' ? (at / 8 + 1) * 8 : at + 1;
@@ -76,8 +76,8 @@ static int outer_line(const struct run_source_text *text, int line, int *indent)
 {
     for (line--; line > 0 && *indent > 0; line--) {
         const char *code = text->lines[line - 1];
-        if (has_no_code(code) || indent_of(code) >= *indent) continue;
-        *indent = indent_of(code);
+        if (has_no_code(code) || gate_indent_of(code) >= *indent) continue;
+        *indent = gate_indent_of(code);
         return line;
     }
     return 0;
@@ -87,7 +87,7 @@ static int outer_line(const struct run_source_text *text, int line, int *indent)
 static int loop_around(const struct run_source_text *text, int line, int indent)
 {
     while ((line = outer_line(text, line, &indent)) > 0) {
-        const enum gate_header header = header_of(text->lines[line - 1]);
+        const enum gate_header header = gate_header_of(text->lines[line - 1]);
         if (header == HEADER_FUNCTION) return 0;
         if (header == HEADER_LOOP) return line;
     }
@@ -100,9 +100,9 @@ int step_gate_loop(struct run *run, const struct run_frame *f, bool *nested)
     *nested = false;
     if (!text) return 0;
     const char *own = text->lines[f->line - 1];
-    const bool header = header_of(own) == HEADER_LOOP;
-    const int loop = !header ? loop_around(text, f->line, indent_of(own)) : has_body(own) ? f->line : 0;
-    *nested = loop && loop_around(text, loop, indent_of(text->lines[loop - 1]));
+    const bool header = gate_header_of(own) == HEADER_LOOP;
+    const int loop = !header ? loop_around(text, f->line, gate_indent_of(own)) : has_body(own) ? f->line : 0;
+    *nested = loop && loop_around(text, loop, gate_indent_of(text->lines[loop - 1]));
     return loop;
 }
 
@@ -155,9 +155,9 @@ static void add_guard(struct step_gate *gate, const struct run_source_text *text
 static void read_skip(struct step_gate *gate, const struct run_source_text *text, const char *code, int indent,
                       bool *skip)
 {
-    const enum gate_header header = header_of(code);
+    const enum gate_header header = gate_header_of(code);
     const bool here = has_body(code) && (strstr(code, "continue") || strstr(code, " return"));
-    if (indent_of(code) > indent) {
+    if (gate_indent_of(code) > indent) {
         *skip = *skip || header == HEADER_SKIP;
         return;
     }
@@ -171,23 +171,23 @@ bool step_gate_read(struct run *run, const struct run_frame *f, int loop, struct
     *gate = (struct step_gate){0};
     if (!text || f->line <= loop) return false;
     const char *own = text->lines[f->line - 1];
-    int indent = indent_of(own);
+    int indent = gate_indent_of(own);
     bool skip = false;
-    if (header_of(own) == HEADER_CONDITION && has_body(own)) add_guard(gate, text, own, true);
+    if (gate_header_of(own) == HEADER_CONDITION && has_body(own)) add_guard(gate, text, own, true);
     for (int at = f->line - 1; at > loop && indent > 0; at--) {
         const char *code = text->lines[at - 1];
         if (has_no_code(code)) continue;
-        if (indent_of(code) >= indent) {
+        if (gate_indent_of(code) >= indent) {
             read_skip(gate, text, code, indent, &skip);
             continue;
         }
-        indent = indent_of(code);
+        indent = gate_indent_of(code);
         skip = false;
-        const enum gate_header header = header_of(code);
+        const enum gate_header header = gate_header_of(code);
         if (header == HEADER_FUNCTION) return !loop;
         if (header == HEADER_CONDITION) add_guard(gate, text, code, true);
     }
-    return !loop || indent > indent_of(text->lines[loop - 1]);
+    return !loop || indent > gate_indent_of(text->lines[loop - 1]);
 }
 
 bool step_gate_repeats(struct run *run, uint32_t stack, uint32_t outer)
@@ -196,7 +196,7 @@ bool step_gate_repeats(struct run *run, uint32_t stack, uint32_t outer)
     for (uint32_t s = stack; s != RUN_NONE; s = run_stack_parent(run, s)) {
         const struct run_frame *f = run_stack_frame(run, s);
         const struct run_source_text *text = text_of(run, f);
-        if (text && f->kind == GS_FRAME_PYTHON && header_of(text->lines[f->line - 1]) != HEADER_LOOP &&
+        if (text && f->kind == GS_FRAME_PYTHON && gate_header_of(text->lines[f->line - 1]) != HEADER_LOOP &&
             strstr(text->lines[f->line - 1], " for "))
             return true;
         if (s == outer) return false;
