@@ -40,12 +40,12 @@ static _Atomic pid_t deadly_owner;
  * it when this returns. */
 static void note_deadly(int number)
 {
-    const struct sigaction by_default = {.sa_handler = SIG_DFL};
+    static const uint64_t standard[8]; /* the kernel's struct: the default handler. The program may define sigaction */
     const int saved = errno;
     const pid_t self = getpid();
     if (self == deadly_owner)
         atomic_store(&deadly_arrived, number);
-    else if (!sigaction(number, &by_default, NULL))
+    else if (gs_system_call(SYS_rt_sigaction, number, standard, NULL, sizeof *standard) == 0)
         gs_system_call(SYS_tgkill, self, gs_system_call(SYS_gettid), number);
     errno = saved;
 }

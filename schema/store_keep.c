@@ -419,9 +419,9 @@ static int remove_others(struct gs_store *s)
             "gs_ended(free_ns,done_ns);"
             "DELETE FROM handle WHERE id<(SELECT max(id) FROM handle) AND kind<>1 AND "
             "gs_ended(create_ns,destroy_ns);"
-            "DELETE FROM allocator_fact WHERE kind IN (1,3) AND gs_ended(time_ns,time_ns) AND "
-            "id NOT IN (SELECT max(id) FROM allocator_fact WHERE gs_ended(time_ns,time_ns) GROUP BY "
-            "device,kind,address);"
+            "DELETE FROM allocator_fact WHERE id IN (SELECT id FROM (SELECT id,kind,time_ns,lead(time_ns) OVER "
+            "(PARTITION BY device,kind,address ORDER BY id) AS next FROM allocator_fact) WHERE kind IN (1,3) AND "
+            "gs_ended(time_ns,next));"
             /* The end of a private pool separates its segments from those of a later pool at the same address. */
             "DELETE FROM allocator_fact WHERE id IN (SELECT id FROM (SELECT id,kind,time_ns,lag(kind) OVER (PARTITION "
             "BY device,value ORDER BY id) AS before FROM allocator_fact WHERE kind=2 OR kind=1 AND value>0) WHERE "

@@ -140,10 +140,8 @@ static bool can_record(const char *db)
     snprintf(folder, sizeof folder, "%.*s", slash == db ? 1 : (int)(slash - db), db);
     if (stat(folder, &st) == 0 && !S_ISDIR(st.st_mode))
         errno = ENOTDIR;
-    else if (stat(db, &st) == 0 && S_ISDIR(st.st_mode))
-        errno = EISDIR;
     else if (stat(db, &st) == 0 && !S_ISREG(st.st_mode))
-        special = "it is not a regular file";
+        special = S_ISDIR(st.st_mode) ? strerror(EISDIR) : "it is not a regular file";
     else if (access(folder, W_OK | X_OK) == 0)
         return true;
     return complain_with(false, "run: cannot record to '%s': %s; the program runs unrecorded", db,

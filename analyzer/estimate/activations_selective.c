@@ -6,8 +6,8 @@
  *    one kernel, its output and the logarithms of its sums;
  *  - of the products without a bias (mm) the first, third, fifth … of the layer are kept; the router's is neither
  *    counted nor kept;
- *  - reduce-scatters are kept, all-reduces and all-gathers are not; all-to-alls, which the list has since September
- *    2025, are left out: with them DeepSeek's 16B took 4.5 GiB more (torchtitan#1672), where all would take 39;
+ *  - reduce-scatters are kept, all-reduces and all-gathers are not. The list has all-to-alls since September 2025, but
+ *    they are not counted: DeepSeek's 16B then took 4.5 GiB more (torchtitan#1672); the results of all are 39 GiB;
  *  - the grouped products of experts are in neither list, and are computed again.
  *
  * The result of an operation is kept even if backward does not need it: q before its rotation, and the result of the

@@ -145,6 +145,7 @@ struct estimate_line {
     const char *why;    /* why low and high differ; static, NULL if they do not */
 };
 
+/* The phases of a plan (IN_PHASE bits). */
 unsigned estimate_phases(const struct plan *p);
 
 enum { ESTIMATE_LINES_MAX = 64, ESTIMATE_NOTES_MAX = 16 };

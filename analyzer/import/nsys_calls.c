@@ -35,6 +35,7 @@ static bool name_begins_with(const char *name, const char *with)
     return strncmp(name, with, strlen(with)) == 0;
 }
 
+/* `name` is the result of import_call_name. */
 static enum import_role import_call_role(const char *name)
 {
     static const struct {

@@ -108,6 +108,7 @@ static const struct import_list *join_frames(struct import_snapshot *s, const st
     return both;
 }
 
+/* False: the dict is not an event. */
 static bool read_snapshot_event(struct import_snapshot *s, const struct import_value *pairs, size_t n,
                                 struct import_snapshot_event *e)
 {

@@ -62,6 +62,7 @@ bool import_unpickled_more(const struct import_pickle *p);
 
 /* The value of a key; NULL: the dict does not have it, or the value is not a dict. The last of equal keys counts. */
 const struct import_value *import_member(const struct import_value *dict, const char *key);
+/* The number of items; 0 for a value that is not a list. */
 size_t import_count(const struct import_value *list);
 const struct import_value *import_item(const struct import_value *list, size_t i);
 /* Returns `otherwise` for a value that is not a number. */

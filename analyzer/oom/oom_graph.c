@@ -358,7 +358,7 @@ static uint32_t pass_kept_by(const struct run *run, const struct oom_live *live,
 }
 
 /* A backward pass has freed blocks of the call path, perhaps on autograd's own thread. */
-static bool is_ended(const struct oom_passes *p, uint32_t location)
+static bool is_pass_ended(const struct oom_passes *p, uint32_t location)
 {
     return (location < p->freed_cap && p->freed[location]) || (location < p->silent_cap && p->silent_ns[location]);
 }
@@ -381,7 +381,7 @@ static const struct result_growth *ending_in_other(struct site_builder *b, const
     for (uint32_t i = 0; i < run_location_count(b->run) && i < p->made_cap; i++) {
         if (!p->made[i] || site_pass_caller(b->run, run_location(b->run, i)->stack) != other) continue;
         made += p->made[i];
-        ended = ended || is_ended(p, i);
+        ended = ended || is_pass_ended(p, i);
     }
     if (!ended || (double)kept >= of_graph * (double)made) return g;
     struct result_growth *ends = arena_alloc(b->arena, sizeof *ends);
@@ -395,7 +395,7 @@ static bool is_trained_elsewhere(const struct oom_passes *p, const struct run *r
 {
     const struct run_frame *caller = run_stack_frame(run, own);
     for (uint32_t i = 0; i < run_location_count(run); i++) {
-        const uint32_t stack = is_ended(p, i) ? run_location(run, i)->stack : RUN_NONE,
+        const uint32_t stack = is_pass_ended(p, i) ? run_location(run, i)->stack : RUN_NONE,
                        pass = stack == RUN_NONE ? RUN_NONE : site_pass_caller(run, stack);
         const struct run_frame *frame = pass == RUN_NONE ? NULL : run_stack_frame(run, pass);
         if (frame && pass != own && frame->file == caller->file && frame->line == caller->line) return true;

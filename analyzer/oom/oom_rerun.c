@@ -171,16 +171,12 @@ void oom_explain_rerun(struct oom_words *w)
                          "a leak: a cell ran again, and what its earlier run allocated at %s is still live: %s of the "
                          "%s live. The cell's variables keep it, or the exception of a run that failed",
                          oom_place_text(w, e->stack), SIZE(w, e->bytes), SIZE(w, w->f->live));
-    struct result_measure m = {.text = TEXT(w,
-                                            "%s: before the cell runs again, del its variables (if it failed, replace "
-                                            "its exception: run a cell with `1/0`), then run `import gc; gc.collect()`",
-                                            site_short_text(w->b, &w->v->growing)),
-                               .frees_bytes = e->bytes,
-                               .enough = -1,
-                               .effort = OOM_EFFORT_LINE,
-                               .first = true,
-                               .certainty = RESULT_CERTAINTY_INFERRED,
-                               .refuted_by = "if other variables or a list hold this memory, too"};
+    struct result_measure m =
+        oom_line_measure(e->bytes, -1, RESULT_CERTAINTY_INFERRED, "if other variables or a list hold this memory, too",
+                         TEXT(w,
+                              "%s: before the cell runs again, del its variables (if it failed, replace its exception: "
+                              "run a cell with `1/0`), then run `import gc; gc.collect()`",
+                              site_short_text(w->b, &w->v->growing)));
     if (drop.stacks_n) oom_layout_decide(w->b, w->f, &drop, "without the earlier run of the cell", &m);
     oom_add_measure(w->b, w->v, m);
 }

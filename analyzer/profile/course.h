@@ -57,6 +57,7 @@ struct profile_course_request {
 struct profile_courses *profile_courses_build(struct run *run, const struct profile_course_request *wish, char *error,
                                               size_t error_size);
 void profile_courses_free(struct profile_courses *c);
+/* NULL: none. */
 const struct profile_course *profile_courses_of(const struct profile_courses *c, uint32_t process, int device,
                                                 enum run_series_layer layer);
 /* Is it the main one of its memory? For a device the tensors if it has any, else CUDA allocations; and the host. */

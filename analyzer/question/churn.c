@@ -207,6 +207,7 @@ static void add_churn(void *into, const void *from)
 
 SITE_LINE_PATH(churn_path_of, struct result_churn, .bytes = x->bytes, .count = x->count, .site = x->stack.site)
 
+/* `work` is sorted. */
 static void list_churn_lines(struct site_builder *b, struct result_churn *work, size_t n)
 {
     static const struct site_line_form form =

@@ -27,9 +27,14 @@ static bool in_backward(const struct run *run, uint32_t stack)
     return run_stack_is_in(run, stack, "torch/autograd/__init__.py", "backward");
 }
 
+/* A conversion of a result, as in model(x).float(), copies as the input's transfer does. */
 static bool is_growth_of_input(struct site_builder *b, uint32_t stack)
 {
-    return !in_module(b->run, stack) && site_enters_device(b, stack);
+    static const char *const conversions[] = {".float()", ".half()", ".double()", ".bfloat16()", ".to(torch."};
+    const struct run_frame *frame = run_stack_frame(b->run, stack);
+    if (!frame || frame->kind != GS_FRAME_NATIVE || in_module(b->run, stack)) return false;
+    return site_enters_device(b, stack) &&
+           !ANY_OF(c, conversions, COUNT_OF(conversions), site_statement_has(b, stack, *c));
 }
 
 /* The tensor that keeps a graph was made by the pass, after the others of it. Blocks of a backward pass come later, and

@@ -22,6 +22,7 @@ static void add_leak(void *into, const void *from)
 
 SITE_LINE_PATH(leak_path_of, struct result_leak, .bytes = x->bytes, .count = x->count, .site = x->stack.site)
 
+/* `work` is sorted. */
 static void list_leak_lines(struct site_builder *b, struct result_leak *work, size_t n)
 {
     static const struct site_line_form form =

@@ -55,6 +55,7 @@ struct recorded_totals {         /* of a device */
 /* What can differ in another run of the same program: how long freed blocks wait for other streams, because the GPU may
  * take more or less time, for all of them or for some; and the addresses of segments. */
 enum variant { AS_RECORDED, WAITS_NOT, WAITS_LONGER, WAITS_MIXED, WAITS_OTHERWISE, MIRRORED, MIXED, BOTH, VARIANTS };
+_Static_assert(MIXED - MIRRORED + WHATIF_MIRRORED == WHATIF_MIXED, "BOTH is the sum of the two orders");
 
 struct play {
     struct whatif *w;

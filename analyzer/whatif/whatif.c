@@ -42,13 +42,11 @@ const char *const whatif_doubt_texts[WHATIF_DOUBTS] = {
     "Tensors of other lines outlive their step, too. If tensors of this line hold them, as the graph of an output "
     "does, the program frees more memory than the replay",
     "Several threads allocate tensors in turn, or the threads of backward() free tensors after it has returned: the "
-    "order "
-    "can differ from run to run",
+    "order can differ from run to run",
     "The program sets PYTORCH_CUDA_ALLOC_CONF itself, whatever the variable was before. The replay assumes that you "
     "change that line",
     "Among free blocks of the same size, this version of PyTorch takes the one with the lowest address. CUDA may "
-    "choose "
-    "other addresses in another run, and then the result differs",
+    "choose other addresses in another run, and then the result differs",
     "When the recording began, PyTorch had reserved more than fits here. The replay assumes that it had not cached the "
     "segments that were unused; what ran before the recording may need more",
     "A request had to free cached segments while another thread may have used a torch.cuda.MemPool, for example around "
