@@ -7,7 +7,8 @@
  *              unscaling of gradients next to it
  *   mark       NVTX ranges or moments that the program repeats
  *   backward   backward passes, for an optimizer that allocates nothing and is therefore not seen
- *   period     the outermost loop whose lines recur during at least half of the time
+ *   period     the outermost loop whose lines recur during at least half of the time. A line that its source shows
+ *              below a condition, beside a line that recurs more often, is not the loop's: logging, an evaluation
  * If none of these sources fits, no steps are reported.
  *
  * A step begins with the first call of its loop and ends when the next one begins, so that calls after the optimizer in

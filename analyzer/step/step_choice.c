@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "analyzer/site/builder.h"
+#include "analyzer/step/step_gate.h"
 #include "analyzer/step/step_tree.h"
 #include "analyzer/base/sort.h"
 
@@ -210,10 +212,134 @@ static bool once_a_visit(const struct step_place_tree *t, uint32_t place)
     return false;
 }
 
+/* A line whose loop has no other line but those that run only now and then: it is not left between two iterations. */
+struct busy {
+    uint32_t place, stack; /* STEP_PLACE_ROOT: there is none; the stack that it uses most */
+    uint64_t each;         /* allocations of the stack per iteration; 0 unknown */
+};
+
+static bool is_in_loop_below(const struct step_place_tree *t, uint32_t stack, uint32_t place)
+{
+    return step_gate_repeats(t->run, stack, t->places[place].stack);
+}
+
+/* The path below a line that is used most; without those of inner loops unless `inner`. Sets *events. */
+static uint32_t busiest_stack(const struct step_place_tree *t, uint32_t place, bool inner, uint64_t *events)
+{
+    uint32_t found = RUN_NONE;
+    *events = 0;
+    for (uint32_t i = 0; i < t->stacks_n; i++) {
+        if (t->stacks[i].events <= *events || !lies_in(t, t->stacks[i].place - 1, place) ||
+            (!inner && is_in_loop_below(t, i, place)))
+            continue;
+        *events = t->stacks[i].events;
+        found = i;
+    }
+    return found;
+}
+
+/* Is the line beside a busy one in the same loop, and runs only under a condition there, or in the function that it
+ * calls? */
+static bool is_seldom(const struct step_place_tree *t, uint32_t place, uint32_t busy, int loop, struct step_gate *gate)
+{
+    const struct step_place *p = &t->places[place], *b = &t->places[busy];
+    const struct run_frame *f = run_stack_frame(t->run, p->stack), *g = run_stack_frame(t->run, b->stack);
+    if (place == busy || p->parent != b->parent || p->thread != b->thread || p->kind != STEP_PLACE_LINE || !p->visits ||
+        !f || f->line == g->line || f->file != g->file || f->function != g->function ||
+        !step_gate_read(t->run, f, loop, gate))
+        return false;
+    for (uint32_t s = p->first; !gate->guarded && s != RUN_NONE && s != p->stack; s = run_stack_parent(t->run, s)) {
+        const struct run_frame *inner = run_stack_frame(t->run, s);
+        if (!inner || (inner->kind == GS_FRAME_PYTHON && site_is_library(inner))) continue;
+        step_gate_read(t->run, inner, 0, gate);
+    }
+    return gate->guarded;
+}
+
+static void leave_out(const struct step_place_tree *t, uint32_t place, uint64_t *sums)
+{
+    const uint64_t events = sums[place];
+    for (uint32_t p = place; sums[place] && p != STEP_PLACE_ROOT; p = t->places[p].parent)
+        sums[t->places[p].parent] -= events;
+    sums[place] = 0;
+}
+
+/* Events per iteration, if another line ran that many times, in every `every`-th: a whole number that is possible. */
+static uint64_t each_of(uint64_t events, uint64_t every, uint64_t times)
+{
+    const uint64_t usual = (events + every * times / 2) / (every * times);
+    const uint64_t least = events / (every * (times + 1)), most = events / (every * (times - 1));
+    for (uint64_t away = 0; away <= most - least; away++) {
+        const uint64_t less = usual > away ? usual - away : 0, more = usual + away;
+        if (less > least && events % less == 0) return less;
+        if (more && more <= most && events % more == 0) return more;
+    }
+    return usual ? usual : 1;
+}
+
+/* Leaves out the lines that run only now and then beside this one, if it is left at those only: logging, an
+ * evaluation, a checkpoint. */
+static bool leave_out_beside(struct step_place_tree *t, uint32_t line, uint64_t *sums, struct busy *busy)
+{
+    enum { FEW_TIMES = 16 }; /* a condition that may always hold; a line can make so many blocks per iteration */
+    struct step_place *p = &t->places[line];
+    const struct run_frame *f = run_stack_frame(t->run, p->stack);
+    bool nested = false;
+    const int loop = p->kind == STEP_PLACE_LINE && f ? step_gate_loop(t->run, f, &nested) : 0;
+    struct step_gate gate;
+    bool modulo = false;
+    uint64_t beside = 0, every = 0, times = 0, events;
+    uint32_t seldom[MANY_LINES], n = 0;
+    if (!loop || !step_gate_read(t->run, f, loop, &gate) || gate.enclosed || gate.modulo) return false;
+    for (uint32_t i = 1; i < t->n && n < MANY_LINES; i++) {
+        if (!is_seldom(t, i, line, loop, &gate)) continue;
+        beside += t->places[i].visits;
+        if (gate.modulo && !every) {
+            every = gate.every;
+            times = t->places[i].visits;
+        }
+        modulo = modulo || gate.modulo;
+        seldom[n++] = i;
+    }
+    if (!n || p->visits > beside + beside / 4 + 2) return false;
+    const uint32_t stack = busiest_stack(t, line, modulo, &events);
+    if (events * 2 < p->visits * 3 || (!modulo && (nested || events < FEW_TIMES * p->visits))) return false;
+    for (uint32_t i = 0; i < n; i++) leave_out(t, seldom[i], sums);
+    for (uint32_t i = 1; i < t->n; i++)
+        if (t->places[i].visits <= p->visits && lies_in(t, i, line)) t->places[i].repeats = true;
+    *busy = (struct busy){line, stack, 0};
+    if (every && times >= FEW_PERIODS) busy->each = each_of(events, every, times);
+    return true;
+}
+
+static void leave_out_seldom(struct step_place_tree *t, uint32_t parent, uint64_t *sums, struct busy *busy)
+{
+    for (uint32_t i = 1, tried = 0; i < t->n && tried < MANY_LINES; i++) {
+        const struct step_place *p = &t->places[i];
+        if (p->parent != parent || !p->visits || sums[i] * 2 < p->visits * 3) continue;
+        tried++;
+        if (leave_out_beside(t, i, sums, busy)) return;
+    }
+}
+
 static bool as_often(uint64_t a, uint64_t b)
 {
     uint64_t more = a > b ? a : b, less = a > b ? b : a;
     return (more - less) * 20 <= more;
+}
+
+enum { LAYERS = 64 }; /* of a model, at most */
+
+/* Events beside a line of a loop that are those of a short inner loop, such as one over layers or micro-batches. */
+static uint64_t inner_events(const struct step_place_tree *t, uint32_t line, const uint64_t *sums)
+{
+    uint64_t events = 0;
+    for (uint32_t i = 1; i < t->n; i++) {
+        const struct step_place *p = &t->places[i];
+        if (p->parent == t->places[line].parent && p->repeats && sums[i] < LAYERS * t->places[line].visits)
+            events += sums[i];
+    }
+    return events;
 }
 
 /* Lines below `parent` with equally many visits belong to one loop: returns the first line of the loop with the most
@@ -224,7 +350,9 @@ static uint32_t round_of(const struct step_place_tree *t, uint32_t parent, const
     uint32_t found = RUN_NONE, tried = 0;
     for (uint32_t i = 1; i < t->n; i++) {
         const struct step_place *p = &t->places[i];
-        if (p->parent != parent || p->visits < least || tried == MANY_LINES || !is_place_regular(t, p)) continue;
+        if (p->parent != parent || p->visits < least || !sums[i] || p->repeats || tried == MANY_LINES ||
+            !is_place_regular(t, p))
+            continue;
         tried++;
         if (!once_a_visit(t, i)) continue;
         uint64_t events = 0;
@@ -237,7 +365,7 @@ static uint32_t round_of(const struct step_place_tree *t, uint32_t parent, const
             found = i;
         }
     }
-    return found != RUN_NONE && 4 * most >= sums[parent] ? found : RUN_NONE;
+    return found != RUN_NONE && 4 * most >= sums[parent] - inner_events(t, found, sums) ? found : RUN_NONE;
 }
 
 static uint32_t heaviest_child(const struct step_place_tree *t, uint32_t parent, const uint64_t *sums)
@@ -265,8 +393,6 @@ static bool at_parent(const struct step_place_tree *t, uint32_t place)
     return false;
 }
 
-enum { LAYERS = 64 }; /* of a model, at most */
-
 static bool is_layer(const struct step_place_tree *t, uint32_t place)
 {
     const struct step_place *p = &t->places[place];
@@ -291,6 +417,12 @@ static uint32_t stack_of_loop(const struct step_place_tree *t, uint32_t place, c
     return t->places[place].stack;
 }
 
+static bool is_inner_loop(const struct step_place_tree *t, uint32_t stack, const struct busy *busy)
+{
+    return busy->place && lies_in(t, t->stacks[stack].place - 1, busy->place) &&
+           is_in_loop_below(t, stack, busy->place);
+}
+
 /* From the root inwards, along the path with the most events: the first loop. One with few iterations, such as epochs,
  * counts only if it contains no other; a loop inside a module counts only if nothing else repeats, and if it has more
  * iterations than a model has layers. */
@@ -298,9 +430,11 @@ struct step_moments step_moments_of_period(struct step_place_tree *t)
 {
     struct step_moments m = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
     uint64_t *sums = sums_of(t);
+    struct busy busy = {0};
     uint32_t found = RUN_NONE;
     for (uint32_t at = STEP_PLACE_ROOT; at != RUN_NONE; at = heaviest_child(t, at, sums)) {
         if (t->places[at].module && found != RUN_NONE) break;
+        leave_out_seldom(t, at, sums, &busy);
         uint32_t round = round_of(t, at, sums, LEAST_PERIODS);
         if (round != RUN_NONE) {
             found = round;
@@ -308,10 +442,10 @@ struct step_moments step_moments_of_period(struct step_place_tree *t)
         }
         found = found == RUN_NONE ? round_of(t, at, sums, FEW_PERIODS) : found;
     }
-    if (found != RUN_NONE && is_layer(t, found)) found = RUN_NONE;
+    if (found != RUN_NONE && (is_layer(t, found) || is_inner_loop(t, t->places[found].stack, &busy))) found = RUN_NONE;
     if (found != RUN_NONE) {
         join_anchors(t, &found, 1, &m);
-        m.stack = stack_of_loop(t, found, sums);
+        m.stack = stack_of_loop(t, busy.place && lies_in(t, found, busy.place) ? busy.place : found, sums);
     }
     free(sums);
     return m;
@@ -357,6 +491,7 @@ static bool are_layers(const struct step_place *p, uint64_t n, uint64_t apart)
 struct at_stack {
     uint32_t stack;
     int64_t rows, free_ns; /* free_ns: of its last block */
+    uint64_t each, n;      /* its allocations: per step, so far */
     uint64_t apart;        /* blocks that were freed before its next one */
     struct step_moments *m;
 };
@@ -368,23 +503,33 @@ static void choice_on_row(void *self, const struct run_row *row)
     if (row->stack != at->stack) return;
     at->apart += at->m->count && at->free_ns <= row->alloc_ns;
     at->free_ns = row->free_ns;
-    step_moments_add(at->m, at->rows, row->alloc_ns);
+    if (at->n++ % at->each == 0) step_moments_add(at->m, at->rows, row->alloc_ns);
 }
 
-struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint32_t process)
+struct step_moments step_moments_of_stacks(struct step_place_tree *t, uint32_t process)
 {
     struct step_moments m = {.stride = 1, .place = RUN_NONE, .stack = RUN_NONE};
     uint64_t *sums = sums_of(t);
     uint32_t place = STEP_PLACE_ROOT, stack = 0;
-    for (uint32_t at = place; at != RUN_NONE; at = heaviest_child(t, at, sums)) place = at;
+    struct busy busy = {0};
+    for (uint32_t at = place; at != RUN_NONE; at = heaviest_child(t, at, sums)) {
+        leave_out_seldom(t, at, sums, &busy);
+        place = at;
+    }
     uint64_t here = sums[place], all = sums[STEP_PLACE_ROOT];
     free(sums);
     uint32_t usual = 2 * here >= all ? usual_count(t, place) : 0;
     if (t->places[place].kind == STEP_PLACE_OPTIMIZER) usual = 0; /* a stack per parameter */
     while (usual && (t->stacks[stack].place != place + 1 || t->stacks[stack].events != usual)) stack++;
     if (usual && !run_stack_is_located(t->run, stack)) usual = 0;
+    if (usual && is_inner_loop(t, stack, &busy)) usual = 0;
+    if (busy.each && lies_in(t, place, busy.place)) {
+        place = busy.place;
+        stack = busy.stack;
+        usual = t->stacks[stack].events;
+    }
     char error[256]; /* the replay has reported unreadable rows */
-    struct at_stack at = {.stack = stack, .m = &m};
+    struct at_stack at = {.stack = stack, .each = busy.each ? busy.each : 1, .m = &m};
     if (usual && run_each_row(t->run, process, choice_on_row, &at, error, sizeof error) && m.n) {
         int64_t span = m.times[m.n - 1] - m.times[0];
         bool spans = span >= (t->last_ns - m.times[0]) / 2 && /* begins: numbers of rows */
@@ -394,7 +539,7 @@ struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint
         free(m.begins);
         m.begins = NULL;
         m.place = place;
-        m.stack = stack;
+        m.stack = busy.each ? t->places[place].stack : stack;
     }
     return m;
 }

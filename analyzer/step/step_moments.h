@@ -42,6 +42,6 @@ void step_moments_accumulate(struct step_moments *m, struct step_place_tree *t, 
 struct step_moments step_moments_of_period(struct step_place_tree *t);
 /* If everything happens at one line: the stacks below it, most of which occurred equally often. One more pass over the
  * rows. */
-struct step_moments step_moments_of_stacks(const struct step_place_tree *t, uint32_t process);
+struct step_moments step_moments_of_stacks(struct step_place_tree *t, uint32_t process);
 /* step_mark.c: the ranges or moments that repeat; count 0 if none do. */
 struct step_moments step_moments_of_marks(struct run *run, struct arena *arena, uint32_t process);

@@ -224,6 +224,7 @@ void step_places_restart(struct step_place_tree *t, bool complete)
     }
     EACH (p, t->places, t->n) {
         p->visits = 0;
+        p->repeats = false;
         times_free(&p->times);
         p->shift = 0;
         memset(p->gaps, 0, sizeof p->gaps);

@@ -28,6 +28,7 @@ struct step_place {  /* members that a visit uses come first */
     uint8_t kind;
     uint8_t shift; /* STEP_PLACE_DROPPED: its times were dropped */
     bool module;   /* it is one, or is below one */
+    bool repeats;  /* it is not left between two iterations: its visits are fewer */
     uint64_t visits;
     uint64_t last_event;            /* its number, at the last visit */
     int64_t last_ns;                /* of the visits */
