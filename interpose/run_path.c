@@ -189,11 +189,11 @@ bool gs_run_path_claim(struct gs_run_path *path, const struct gs_config *config,
     memset(path, 0, sizeof *path);
     const bool fits = asked_path(asked, sizeof asked, config);
     /* a name beside /dev/null would be a file in /dev, which takes memory */
-    const bool special = fits && !gs_path_status(asked, &st) && !S_ISREG(st.st_mode);
-    const int failed = special ? ENOTSUP : fits ? claim_path(path, asked, &c) : ENAMETOOLONG;
+    const bool device = fits && !gs_path_status(asked, &st) && (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode));
+    const int failed = device ? ENOTSUP : fits ? claim_path(path, asked, &c) : ENAMETOOLONG;
     if (failed) {
         snprintf(error, error_size, "cannot write %s: %s", gs_run_path_shown(asked, config),
-                 special ? "it is not a regular file" : strerror(failed));
+                 device ? "it is a device" : strerror(failed));
         return false;
     }
     if (strcmp(path->first, asked) != 0) memcpy(path->asked, asked, sizeof path->asked);

@@ -134,18 +134,20 @@ static void make_run_folder(const char *db, const char *on_this_host)
 static bool can_record(const char *db)
 {
     char folder[PATH_MAX];
-    const char *slash = strrchr(db, '/'), *special = NULL;
+    const char *slash = strrchr(db, '/'), *device = NULL;
     struct stat st;
 
     snprintf(folder, sizeof folder, "%.*s", slash == db ? 1 : (int)(slash - db), db);
     if (stat(folder, &st) == 0 && !S_ISDIR(st.st_mode))
         errno = ENOTDIR;
-    else if (stat(db, &st) == 0 && !S_ISREG(st.st_mode))
-        special = S_ISDIR(st.st_mode) ? strerror(EISDIR) : "it is not a regular file";
+    else if (stat(db, &st) == 0 && S_ISDIR(st.st_mode))
+        errno = EISDIR;
+    else if (stat(db, &st) == 0 && (S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode)))
+        device = "it is a device";
     else if (access(folder, W_OK | X_OK) == 0)
         return true;
     return complain_with(false, "run: cannot record to '%s': %s; the program runs unrecorded", db,
-                         special ? special : strerror(errno));
+                         device ? device : strerror(errno));
 }
 
 /* Settings with which a framework allocates each array from CUDA: JAX's "GPU memory allocation", TensorFlow's

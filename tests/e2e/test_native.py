@@ -300,7 +300,7 @@ int main() { for (int i = 0; i < 4000; i++) render(); }
 FAILING = {
     "a function that returns the memory": (RETURNED, "cpp", "leak", "`shown.push_back(…)` keeps each of them (guess): remove"),
     "two lines of one function": (TWO_LINES, "cpp", "leak", "`images.push_back(…)` keeps each of them (guess): remove"),
-    "a class that one line constructs": (ONE_LINE, "cpp", "capacity", "`frames.push_back(…)` keeps each of them (guess): if"),
+    "a class that one line constructs": (ONE_LINE, "cpp", "capacity", "`frames.push_back(…)` keeps each of them (guess): free those that"),
     "vector": (KEPT_IN_VECTOR, "cpp", "leak", "`snapshots.emplace_back(…)` keeps each of them (guess): remove those"),
     "map": (KEPT_IN_MAP, "cpp", "leak", "`this->items.try_emplace(…)` keeps each of them (guess)"),
     "early return": (EARLY_RETURN, "c", "leak", "free each block after its last use, also if a function returns early"),
