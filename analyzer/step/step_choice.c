@@ -267,9 +267,10 @@ static void leave_out(const struct step_place_tree *t, uint32_t place, uint64_t 
 /* Events per iteration, if another line ran that many times, in every `every`-th: a whole number that is possible. */
 static uint64_t each_of(uint64_t events, uint64_t every, uint64_t times)
 {
+    enum { FAR = 1000 }; /* more than a step's allocations vary; bounds the search */
     const uint64_t usual = (events + every * times / 2) / (every * times);
     const uint64_t least = events / (every * (times + 1)), most = events / (every * (times - 1));
-    for (uint64_t away = 0; away <= most - least; away++) {
+    for (uint64_t away = 0; away <= most - least && away < FAR; away++) {
         const uint64_t less = usual > away ? usual - away : 0, more = usual + away;
         if (less > least && events % less == 0) return less;
         if (more && more <= most && events % more == 0) return more;
