@@ -157,7 +157,7 @@ for i in range(600_000):
     with sqlite3.connect(kept.database) as db:
         facts = dict(db.execute("SELECT k.word, count(*) FROM allocator_fact f JOIN allocator_fact_kind k ON k.id = f.kind GROUP BY 1"))
         assert db.execute("SELECT max(value) FROM allocator_fact WHERE kind = 3").fetchone()[0] == 5000
-    assert facts["pool"] <= 10 and facts["synced"] == 1, facts
+    assert facts["pool"] <= 10 and facts["synced"] <= 3, facts  # the last one, and those that a kept moment needs
 
 
 def test_facts_about_private_pools_that_have_ended_are_removed(once, tmp_path):
