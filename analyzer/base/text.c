@@ -209,8 +209,8 @@ char *text_command(char *out, size_t size, const char *command, int columns, boo
     return out;
 }
 
-/* Folders whose contents are named by the part after them. marimo names a cell by a file that does not exist, in a folder
- * of the process. */
+/* Folders whose contents are named by the part after them. marimo names a cell by a file that does not exist, in a
+ * folder of the process. */
 static const char *name_below_folder(const char *path)
 {
     static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
