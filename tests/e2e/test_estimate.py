@@ -379,6 +379,42 @@ def test_bitsandbytes_leaves_experts_in_16_bits():
     refused("--model", "llama-3.2-1b", "--adapter", "lora", "--weights", "nf4", "--quantised-experts", says="--quantised-experts: needs --adapter, a model with experts")
 
 
+def test_experts_that_are_modules_have_their_gradients_one_by_one():
+    """Mixtral by fms-acceleration, LoRA of 4 x 4,096 tokens: backward of transformers 4 does not hold those of all eight experts."""
+    words = ("--model", "mixtral-8x7b", "--precision", "bf16", "--adapter", "lora", "--target", "attention", "--batch", "4", "--seq", "4096",
+             "--checkpointing", "full", "--drop-outputs", "--transformers")
+    old, new = (max(line["bytes"] for line in answer(*words, version)["lines"] if line["part"] == "temporaries")
+                for version in ("4.57", "5.0"))
+    assert old < 0.75 * new
+
+
+def test_prepared_models_without_autocast_compute_in_float32():
+    """As fitcheck's loop on a T4: logits, log-probabilities and two gradients in float32; autocast runs half of them in 16 bits."""
+    words = ("--model", "tinyllama-1.1b", "--adapter", "qlora", "--batch", "1", "--seq", "2048", "--precision")
+    wide, narrow = (max(line["bytes"] for line in answer(*words, precision)["lines"] if line["part"] == "logits") for precision in ("fp16", "amp-fp16"))
+    assert wide == 4 * 4 * 2048 * 32000 > narrow
+    assert not any("grouped queries" in note for note in answer(*words, "fp16")["notes"])  # Trainers with fp16=True use autocast
+    assert any("grouped queries" in note for note in answer(*words, "fp32")["notes"])
+    assert not any("grouped queries" in note for note in answer(*words, "fp32", "--transformers", "4.53")["notes"])
+
+
+def test_ddps_buckets_are_without_experts_of_one_gpu():
+    words = ("--model", "olmoe-1b-7b", "--precision", "bf16", "--batch", "1", "--seq", "512", "--gpus", "4", "--sharding", "ddp")
+    buckets = [next(line["bytes"] for line in answer(*words, *more)["lines"] if line["name"] == "DDP's buckets") for more in ((), ("--ep", "4"))]
+    assert buckets[0] - buckets[1] == 2 * 16 * 64 * 3 * 2048 * 1024
+
+
+@pytest.mark.parametrize("name, key", [("4060", "rtx4060-8g"), ("RTX 4060 Ti", "rtx4060ti-16g"), ("4070 Ti SUPER", "rtx4070ti-super-16g")])
+def test_gpus_have_the_names_that_people_write(name, key):
+    assert answer("--model", "gpt2", "--batch", "1", "--gpu", name)["gpus"][0]["key"] == key
+
+
+def test_the_format_of_a_published_checkpoint_is_noted():
+    words = ("--model", "gpt-oss-20b", "--inference", "--batch", "1", "--seq", "1024")
+    assert any("--weights mxfp4" in note for note in answer(*words)["notes"])
+    assert not any("published checkpoint" in note for note in answer(*words, "--weights", "mxfp4")["notes"])
+
+
 def test_flat_parameters_have_gradients_where_weights_are_frozen():
     """What litgpt publishes of LoRA on Llama 2 7B by FSDP's first version: 22.18 GB on each of two A100, allocated."""
     words = ["--model", "llama-2-7b", "--precision", "bf16", "--adapter", "lora", "--lora-rank", "8", "--target", "qv", "--batch", "1",

@@ -689,6 +689,20 @@ def test_llama_factorys_other_ways_to_train(tmp_path, keys, options, left):
     assert options < set(config["options"]) and left in " ".join(config["not_considered"]) and (left or not config["not_considered"])
 
 
+def test_llama_factorys_second_version(tmp_path):
+    (tmp_path / "c.yaml").write_text("model: Qwen/Qwen3-4B\nmodel_class: llm\ntrain_dataset: data/v1_sft_demo.yaml\nbf16: true\ncutoff_len: 2048\nmicro_batch_size: 1\n")
+    _, config = read_as(tmp_path, "--config", "c.yaml")
+    assert config["tools"] == "LLaMA-Factory" and "--precision=bf16" in config["options"]
+
+
+def test_quick_geglu_has_a_gate(tmp_path):
+    read = []
+    for word in "--swiglu", "--quick-geglu":
+        (tmp_path / "c.sh").write_text(MEGATRON.replace("--swiglu", word))
+        read.append(read_as(tmp_path, "--config", "c.sh")[1]["options"])
+    assert read[0] == read[1]
+
+
 def test_nemos_experts(tmp_path):
     """Mixtral in Google's gpu-recipes: the model was refused as one without experts."""
     lines = [line for line in NEMO.rstrip().split("\n") if not line.strip().startswith("expert_model_parallel_size")]
