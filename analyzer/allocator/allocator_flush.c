@@ -297,8 +297,8 @@ static void judge_flush_line(struct allocator_flushes *f, struct line *l)
     x->matters = x->kind == ALLOCATOR_FLUSH_EMPTY_CACHE && often && !sleeps && x->again >= x->bytes / 2;
     if (x->matters) {
         x->advice = arena_printf(f->b->arena,
-                                 "%s: %llu times it freed %s of CUDA memory in total, and %s of it was allocated "
-                                 "again; PyTorch reuses its cache by itself",
+                                 "%s: %llu calls freed %s of CUDA memory, of which %s was allocated again; PyTorch "
+                                 "reuses its cache by itself",
                                  flush_remedy(f, l), (unsigned long long)x->count,
                                  site_bytes_text(f->b, (double)x->bytes), site_bytes_text(f->b, (double)x->again));
     }

@@ -209,16 +209,18 @@ char *text_command(char *out, size_t size, const char *command, int columns, boo
     return out;
 }
 
-/* Folders whose contents are named by the part after them. */
-static const char *library_name(const char *path)
+/* Folders whose contents are named by the part after them. marimo names a cell by a file that does not exist, in a
+ * folder of the process. */
+static const char *name_below_folder(const char *path)
 {
     static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
+    const char *cell = strstr(path, "/__marimo__cell_");
 
     for (size_t i = 0; i < COUNT_OF(folders); i++) {
         const char *at = strstr(path, folders[i]);
         if (at) return at + strlen(folders[i]);
     }
-    return NULL;
+    return cell ? cell + 1 : NULL;
 }
 
 /* The end of a path, starting at a slash, as long as it fits: "…/data/loader.py"; at least the file, "loader.py". */
@@ -239,9 +241,9 @@ static bool elide_folders(char *out, size_t size, const char *path, int columns,
 char *text_path(char *out, size_t size, const char *path, const char *cwd, int columns, bool utf8)
 {
     char clean[TEXT_MAX];
-    const char *shown = path_below(path, cwd), *library = library_name(shown ? shown : path);
+    const char *shown = path_below(path, cwd), *below = name_below_folder(shown ? shown : path);
 
-    terminal_clean(clean, sizeof clean, library ? library : shown ? shown : path, utf8);
+    terminal_clean(clean, sizeof clean, below ? below : shown ? shown : path, utf8);
     if (terminal_columns(clean) <= columns ||
         !elide_folders(out, size, clean, columns, utf8 ? "…" : "...", utf8 ? 1 : 3))
         text_elide(out, size, clean, columns, utf8);

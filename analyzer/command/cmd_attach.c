@@ -32,10 +32,10 @@ const struct command_text command_text_attach = {
         OPTION_ROW(FLAG, "quiet", 'q', quiet, NULL, "print errors only")),
     .about = "Loads the recorder into a running process, which then records its GPU memory, copies and waits as under "
              "gpuspy run, until it ends or until gpuspy detach. For memory that it allocated before, the recording has "
-             "PyTorch's tensors without their lines, and totals of the rest.\n\nThe process must have loaded "
-             "CUDA. gpuspy stops one of its threads for some milliseconds; the others continue. The kernel allows this "
-             "if the process is yours and kernel.yama.ptrace_scope is 0, or if you are root. The exit status is 1 if "
-             "the process is already recorded, 3 if gpuspy cannot attach to it; the process then continues unchanged.",
+             "PyTorch's tensors without their lines, and totals of the rest.\n\nThe process must have loaded CUDA. "
+             "gpuspy stops one of its threads for a few milliseconds; the others continue. The kernel allows this if "
+             "the process is yours and kernel.yama.ptrace_scope is 0, or if you are root. The exit status is 1 if the "
+             "process is already recorded, 3 if gpuspy cannot attach to it; the process then continues unchanged.",
     .examples = COMMAND_EXAMPLES(
         {"gpuspy attach 4711", "record process 4711 to run.db from now on"},
         {"gpuspy attach --tree --db /runs/late.db 4711", "all processes of a job, each to a file of its own"},
@@ -44,10 +44,10 @@ const struct command_text command_text_attach = {
 const struct command_text command_text_detach = {
     .options = OPTION_ROWS(OPTION_ROW(FLAG, "tree", 't', tree, NULL, "also detach from the processes that PID started"),
                            OPTION_ROW(FLAG, "quiet", 'q', quiet, NULL, "print errors only")),
-    .about = "Ends the recording that gpuspy attach began. The process continues; its calls reach CUDA directly again. "
-             "The recorder's library stays loaded in it, without effect; attach can use it again.\n\nThe exit status "
-             "is 1 if the process is not recorded, or was started with gpuspy run, which records until the end.",
-    .examples = COMMAND_EXAMPLES({"gpuspy detach 4711", "end what gpuspy attach began"}),
+    .about = "Stops a recording that gpuspy attach started. The process continues; its calls reach CUDA directly "
+             "again. The recorder's library stays loaded in it, without effect; attach can use it again.\n\nThe exit "
+             "status is 1 if the process is not recorded, or was started with gpuspy run, which records until the end.",
+    .examples = COMMAND_EXAMPLES({"gpuspy detach 4711", "stop recording process 4711"}),
 };
 
 struct text {

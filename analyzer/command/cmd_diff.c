@@ -31,7 +31,7 @@ const struct command_text command_text_diff = {
          "what to compare: memory live at the peak (the default), at the out-of-memory error, or at the end; all "
          "allocations; waits; copies"},
         {"by", 'b', OPTION_CHOICE, offsetof(struct settings, by), "BY", "line|function|file|category|owner", 0, 0,
-         "group by this; default line. owner (PyTorch, NCCL, other libraries) needs CUDA allocations at the peak"},
+         "group by this; default line. owner (PyTorch, NCCL, other libraries) applies to CUDA allocations at the peak"},
         OPTION_ROW(
             TEXT, "min", 'm', least, "SIZE",
             "sum up changes below this: 1MiB, 10ms for waits, or 1% of the larger total; default: 1 % of all changes"),

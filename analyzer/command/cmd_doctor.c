@@ -19,10 +19,9 @@ struct settings {
 const struct command_text command_text_doctor = {
     .options = OPTION_ROWS(
         OPTION_ROW(FLAG, "json", 0, json, NULL, "print the findings as JSON"),
-        OPTION_ROW(
-            FLAG, "deep", 0, deep, NULL,
-            "also import PyTorch and ask it for its GPUs (takes seconds, and some GPU memory), and import it on the "
-            "simulated GPU, as gpuspy always does without a GPU")),
+        OPTION_ROW(FLAG, "deep", 0, deep, NULL,
+                   "also import PyTorch and ask it for its GPUs (takes seconds and some GPU memory); then import it on "
+                   "the simulated GPU, as gpuspy does in any case on a machine without a GPU")),
     .about = "Checks what a recording needs and what it will contain: the recorder, the folder of the recording, "
              "gpuspy's settings, NVIDIA's driver and its GPUs, Python, PyTorch's build and other frameworks, and tools "
              "that conflict. Without a GPU it imports PyTorch on the simulated GPU and names the functions that the "

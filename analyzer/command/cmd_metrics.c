@@ -45,7 +45,7 @@ const struct command_text command_text_metrics = {
                          {"gpuspy metrics --listen 10.0.0.7:9464",
                           "for a Prometheus elsewhere: anyone who reaches the address can read it"},
                          {"gpuspy metrics --textfile /var/lib/prometheus/node-exporter", "through node_exporter"},
-                         {"gpuspy metrics --once", "print them"}),
+                         {"gpuspy metrics --once", "print the metrics once"}),
 };
 
 static bool take_metrics_interval(const char *text, double *out)

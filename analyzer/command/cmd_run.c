@@ -59,10 +59,10 @@ const struct command_text command_text_run = {
         OPTION_ROW(FLAG, "no-summary", 0, no_summary, NULL, "print no summary at the end")),
     .about =
         "Runs a program with libgpuspy.so preloaded. Each of its processes that uses CUDA records its allocations, "
-        "copies and waits with their lines of code. However the program ends, gpuspy completes the "
-        "recording and prints a summary on stderr.\n\nThe exit status is the program's, or gpuspy dies of the same "
-        "signal; 127 if the program does not exist, 126 if it cannot be executed, 125 if gpuspy cannot start it, 124 "
-        "after a dry run was stopped in a loop (--simulate-loops). gpuspy forwards signals to the program.",
+        "copies and waits with their lines of code. However the program ends, gpuspy completes the recording and "
+        "prints a summary on stderr.\n\nThe exit status is the program's, or gpuspy ends by the same signal; 127 if "
+        "the program does not exist, 126 if it cannot be executed, 125 if gpuspy cannot start it, 124 after a dry run "
+        "was stopped in a loop (--simulate-loops). gpuspy forwards signals to the program.",
     .examples = COMMAND_EXAMPLES(
         {"gpuspy run -- python train.py --epochs 3", "record a training script to run.db"},
         {"gpuspy run -o leak.db --stacks python -- torchrun --nproc-per-node 8 train.py",

@@ -23,12 +23,13 @@ const struct command_text command_text_sql = {
         OPTION_ROWS(OPTION_ROW(FLAG, "json", 0, json, NULL, "print the rows as a JSON array of objects"),
                     OPTION_ROW(FLAG, "csv", 0, csv, NULL, "print comma-separated values with a heading (RFC 4180)"),
                     OPTION_ROW(FLAG, "alone", 0, alone, NULL, "only this file, without the run's other processes")),
-    .about = "Runs an SQL query on a recording and prints the rows. docs/schema.md describes tables and views, with "
-             "examples. Older recordings get today's views; gpuspy prints which of their columns are empty. The tables "
-             "also contain the run's other processes: process_id distinguishes them, 1 is the file that you "
-             "named.\n\nBesides SQLite's functions: bytes(n), '1.50 GiB'; seconds(ns), '12.5 ms'; site(stack_id), the "
-             "stack's line as in the report; stack_text(stack_id), the whole stack.\n\nThe recording is opened "
-             "read-only. Without a query, gpuspy reads queries from standard input, on a terminal with a prompt.",
+    .about =
+        "Runs an SQL query on a recording and prints the rows. docs/schema.md describes tables and views, with "
+        "examples. Older recordings get today's views; gpuspy prints which of their columns are empty. The tables also "
+        "contain the run's other processes: process_id distinguishes them, 1 is the file that you named.\n\ngpuspy "
+        "adds four functions to SQLite's: bytes(n) is '1.50 GiB', seconds(ns) is '12.5 ms', site(stack_id) is the "
+        "stack's line as in the report, and stack_text(stack_id) is the whole stack.\n\nThe recording is opened "
+        "read-only. Without a query, gpuspy reads queries from standard input, on a terminal with a prompt.",
     .examples = COMMAND_EXAMPLES({"gpuspy sql run.db \"SELECT * FROM leaks LIMIT 5\"", "what was never freed, by line"},
                                  {"gpuspy sql run.db \"SELECT bytes(requested_bytes), site(stack_id) FROM ooms\"",
                                   "failed allocations and their lines"},

@@ -27,10 +27,9 @@ static const struct option_row options[] = {
 
 const struct command_text command_text_stats = {
     .options = options,
-    .about =
-        "Counts allocations, frees and bytes by layer and category, per second and per step; sizes and lifetimes; the "
-        "lines that allocate most, and most often; the peak within each NVTX range. All processes are added up; use "
-        "--rank or --process to choose one.",
+    .about = "Prints how many allocations, frees and bytes there were, by layer and category, per second and per step; "
+             "how large they were and how long they lived; which lines allocate most, and most often; and the peak "
+             "within each NVTX range. All processes are added up; use --rank or --process to choose one.",
     .examples = COMMAND_EXAMPLES({"gpuspy stats run.db", "totals, sizes, lifetimes, and the lines that allocate most"},
                                  {"gpuspy stats --layer device run.db", "the same for CUDA allocations"},
                                  {"gpuspy stats --json run.db | jq '.layers.tensor.sizes'", "for a script"}),

@@ -42,8 +42,8 @@ const struct command_text command_text_symbolize = {
         "that ran, so that another machine does not need them. Python frames always have them. A file whose build id "
         "differs from the one that ran is not used.\n\nAll processes of the run are symbolized, each in one "
         "transaction: an interruption leaves the recording unchanged. Run it again after you install more debugging "
-        "information. It ends with the modules that have no lines, and the packages that contain them.\n\ngpuspy looks "
-        "for debugging information in the file itself, by debug link, and by build id in --debug-dir, "
+        "information. Its last lines name the modules without lines and the packages that contain these.\n\ngpuspy "
+        "looks for debugging information in the file itself, by debug link, and by build id in --debug-dir, "
         "GPUSPY_DEBUG_PATH and /usr/lib/debug. The exit status is 3 if a recording cannot be read or written.",
     .examples = COMMAND_EXAMPLES({"gpuspy symbolize run.db", "before you copy the recording to another machine"},
                                  {"gpuspy symbolize -o named.db run.db", "write to a copy"},

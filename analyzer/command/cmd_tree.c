@@ -23,8 +23,8 @@ struct settings {
      "at most N levels"},                                                                                   \
     OPTION_ROW(TEXT, "min", 'm', min, "SHARE", "sum up calls below this share, such as 0.5%, or size, such " \
                "as 10MiB; default 1%, with --json none"),                                                   \
-    OPTION_ROW(FLAG, "full", 0, full, NULL, "one row per call; without it a chain of calls is one row, named " \
-               "by your own code in it")
+    OPTION_ROW(FLAG, "full", 0, full, NULL, "one row per call; without it, a chain of calls is one row that " \
+               "names your own code")
 /* clang-format on */
 
 const struct command_text command_text_tree = {

@@ -20,8 +20,9 @@ enum draw_shorter {
     DRAW_ONE_SOURCE_LINE,
     DRAW_ONE_ADVICE,
     DRAW_ONE_COMMAND,
-    DRAW_NO_HOLDERS, /* that the advice names */
-    DRAW_SHORTEST = DRAW_NO_HOLDERS,
+    DRAW_NO_HOLDERS,   /* that the advice names */
+    DRAW_LARGEST_LINE, /* of the device's memory: only that of the largest part */
+    DRAW_SHORTEST = DRAW_LARGEST_LINE,
 };
 
 struct draw_text {

@@ -53,7 +53,7 @@ bool export_package_debug_hint(const char *path, char *out, size_t size)
     char name[256];
 
     if (strstr(path, "/site-packages/")) {
-        snprintf(out, size, "wheels come without: build it from source with -g");
+        snprintf(out, size, "wheels contain no debugging information: build it from source with -g");
         return true;
     }
     if (path[0] != '/' || access(path, F_OK) != 0) return false;

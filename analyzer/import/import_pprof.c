@@ -432,7 +432,7 @@ static void write_pprof_notes(struct profile *p)
         import_feed_remark(p->feed, ++notes,
                            "the profile numbers its devices, but does not name them: they are called GPU here");
     if (p->unsized) {
-        import_feed_remark(p->feed, ++notes, "the size of %s is unknown: no figure here counts them",
+        import_feed_remark(p->feed, ++notes, "the size of %s is unknown: totals do not include them",
                            UNITS_PLURAL(p->unsized, "executable", NULL));
     }
     if (p->beyond) {

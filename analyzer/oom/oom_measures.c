@@ -484,8 +484,8 @@ static void measure_left(struct oom_sight *s)
                                   "`1/0`, which replaces it, then `import gc; gc.collect()` in another",
                                   basename(s->left.file), s->left.failed, SIZE(s, s->left.bytes))
                            : TEXT(s,
-                                  "if no later cell needs the %s that %s left: del its variables (if it failed, "
-                                  "replace its exception: run a cell with `1/0`), then run `import gc; gc.collect()`",
+                                  "if no later cell needs the %s that %s left: del its variables, then run `import gc; "
+                                  "gc.collect()`; if it failed, run `1/0` first, which replaces its exception",
                                   SIZE(s, s->left.bytes), basename(s->left.file));
     if (add_drop(s, OOM_EFFORT_LINE, is_left, "without what that cell left", s->left.bytes, text) && s->left.failed)
         lead_measure(s, before);

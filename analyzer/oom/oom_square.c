@@ -158,17 +158,16 @@ static const char *broadcast_advice(struct oom_words *w, uint32_t stack, int64_t
 {
     const bool masks = site_line_makes(w->b, stack, SITE_SHAPE_MASKS);
     if (masks && is_about_attention(w, stack))
-        return TEXT(
-            w,
-            "%s creates a mask of batch × length × length: if the padding follows the tokens, pass `is_causal=True` "
-            "instead; otherwise apply each mask where it is used (masked_fill), or use flex_attention",
-            oom_place_text(w, stack));
+        return TEXT(w,
+                    "%s creates a mask of batch × length × length: pass `is_causal=True` if padding follows the "
+                    "tokens; otherwise apply each mask where it is used (`masked_fill`), or use `flex_attention`",
+                    oom_place_text(w, stack));
     if (masks || site_line_makes(w->b, stack, SITE_SHAPE_PAIRS) ||
         (is_in_failing_function(w, stack) && site_line_makes(w->b, stack, SITE_SHAPE_ONE_SIDED) &&
          is_larger_than_operands(w, stack, bytes)))
         return TEXT(w,
-                    "%s stores each pair: compute it in blocks of rows, or use an operation that stores no pairs "
-                    "(torch.cdist for distances, @ for sums of products)",
+                    "%s stores each pair: compute it in blocks of rows, or without storing pairs (torch.cdist for "
+                    "distances, @ for sums of products)",
                     oom_place_text(w, stack));
     return NULL;
 }
@@ -180,8 +179,8 @@ static const char *identity_advice(struct oom_words *w, uint32_t stack)
     const bool makes = line_has(w, stack, "= torch.eye(") && !line_has(w, stack, ".repeat(");
     if (ANY_OF(u, uses, COUNT_OF(uses), line_has(w, stack, *u)))
         return TEXT(w,
-                    "change the diagonal in place at %s (`x.fill_diagonal_(value)`, `x.diagonal().add_(value)`), if "
-                    "backward() does not need the old one: torch.eye() is a second matrix, and the result a third",
+                    "change the diagonal in place at %s (`x.fill_diagonal_(value)`, `x.diagonal().add_(value)`) unless "
+                    "backward() needs the old one: torch.eye() creates a second matrix, and the result is a third",
                     oom_place_text(w, stack));
     return makes ? "a matrix with a row and a column for each node or sample is mostly zeros: keep only what is "
                    "not zero (`torch.sparse_coo_tensor`, an edge list)"
@@ -317,15 +316,15 @@ bool oom_square_measure(const struct oom_sight *s, struct result_measure *m)
         return text != NULL;
     }
     units_format_count(side, square.side);
-    *m = (struct result_measure){
-        .text = TEXT(s,
-                     "check the shapes at %s, which creates %s × %s elements: if that is an accidental broadcast ([N] "
-                     "and [N, 1]), make them equal; otherwise compute it in parts",
-                     oom_place_text(&words, square.stack), side, side),
-        .frees_bytes = square.bytes ? square.bytes : RUN_UNKNOWN,
-        .enough = OOM_MEASURE_AT_MOST,
-        .effort = OOM_EFFORT_LINE,
-        .first = true,
-        .certainty = RESULT_CERTAINTY_GUESSED};
+    *m =
+        (struct result_measure){.text = TEXT(s,
+                                             "check the shapes at %s, which creates %s × %s elements: make [N] and [N, "
+                                             "1] equal if the broadcast is an accident; otherwise compute it in parts",
+                                             oom_place_text(&words, square.stack), side, side),
+                                .frees_bytes = square.bytes ? square.bytes : RUN_UNKNOWN,
+                                .enough = OOM_MEASURE_AT_MOST,
+                                .effort = OOM_EFFORT_LINE,
+                                .first = true,
+                                .certainty = RESULT_CERTAINTY_GUESSED};
     return true;
 }

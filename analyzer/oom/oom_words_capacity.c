@@ -145,8 +145,8 @@ void oom_explain_oversized(struct oom_words *w)
         advise_in_words(
             w, OOM_EFFORT_LINE, RUN_UNKNOWN,
             TEXT(w,
-                 "%s copies a row for each index: process fewer indices at once (of a graph: NeighborLoader, "
-                 "ClusterLoader), or sum the rows without copies (a product with a sparse matrix)",
+                 "%s copies a row for each index: process fewer indices at once (of a graph: `NeighborLoader`, "
+                 "`ClusterLoader`), or sum rows by a product with a sparse matrix, without copies",
                  oom_place_text(w, w->f->stack)));
         return;
     }

@@ -435,8 +435,7 @@ void oom_explain_leak(struct oom_words *w)
     if (holder && w->v->holders_n && oom_is_own_optimizer(w->b->run, f->growing_stack)) holder = NULL;
     if (f->turnover < hardly_freed) {
         w->v->certainty = RESULT_CERTAINTY_GUESSED;
-        w->v->refuted_by = "if the program needs all of it at once: hardly any memory was freed, so gpuspy does not "
-                           "know where a step ends";
+        w->v->refuted_by = "if the program needs all of it at once: hardly any memory was freed before";
     }
     if (holder) {
         explain_holder(w, holder);
@@ -578,9 +577,9 @@ void oom_explain_pending(struct oom_words *w)
     const char *line = site_short_text(w->b, &f->growth->newest);
     w->v->verdict =
         f->window
-            ? TEXT(w, "%s forward passes, %s each, wait in `%s` for one backward(), after which %s empties it: %s",
-                   UNITS_COUNT(r.times), SIZE(w, r.each), f->window->into, site_short_text(w->b, &f->window->empty),
-                   leak_share_text(w, f->growing))
+            ? TEXT(w, "%s forward passes, %s each, wait in `%s` for one backward(), %s which %s empties it: %s",
+                   UNITS_COUNT(r.times), SIZE(w, r.each), f->window->into, f->window->before ? "before" : "after",
+                   site_short_text(w->b, &f->window->empty), leak_share_text(w, f->growing))
             : TEXT(w, "%s forward passes are live at once, %s each, and no backward() has run%s: %s",
                    UNITS_COUNT(r.times), SIZE(w, r.each),
                    f->backward_ns == RUN_UNKNOWN ? "" : " since the first of them", leak_share_text(w, f->growing));
@@ -609,8 +608,8 @@ void oom_explain_pending(struct oom_words *w)
              : adds
                  ? "call `(loss / N).backward()` after each forward pass: it adds up the same gradients and frees the "
                    "pass's activations"
-                 : "if the loss is a sum over the passes, call backward() after each; if it compares their results "
-                   "(contrastive), compute them without a graph, then repeat each pass with "
+                 : "if the loss sums the passes, call backward() after each; if it compares their results "
+                   "(contrastive), compute those without a graph, then repeat each pass with "
                    "`result.backward(gradient)`"));
     const uint32_t pass = site_pass_caller(w->b->run, f->growing_stack);
     if (f->window || f->graph_freed || (pass != RUN_NONE && site_function_has(w->b, pass, ".backward(")))

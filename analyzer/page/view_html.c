@@ -331,8 +331,8 @@ static char *resolution_words(const struct left_out *l, const struct page_stacks
                  "The native frames of ", " smaller call paths are left out.");
     put_left_out(f, stacks->innermost, "One smaller call path shows only its innermost call.", "",
                  " smaller call paths show only their innermost calls.");
-    put_left_out(f, l->places, "The waits and copies of the line that cost least are drawn without its name.",
-                 "The waits and copies of the ", " lines that cost least are drawn together.");
+    put_left_out(f, l->places, "The waits and copies of the line with the least time are drawn without its name.",
+                 "The waits and copies of the ", " lines with the least time are drawn together.");
     put_left_out(f, l->marks, "One repeated mark is not drawn.", "", " repeated marks are not drawn.");
     put_left_out(f, l->lists, "The report’s lists are cut to one entry each.", "The report’s lists are cut to ",
                  " entries each.");

@@ -27,6 +27,11 @@ static const struct {
     {"/torch/_compile.py", NULL},
     {"/contextlib.py", NULL},
     {"/runpy.py", NULL},
+    {"/threading.py", NULL},
+    {"/concurrent/futures/thread.py", NULL},
+    {"/multiprocessing/process.py", NULL},
+    {"/multiprocessing/spawn.py", NULL},
+    {"/multiprocessing/popen_fork.py", NULL},
     {"<frozen runpy>", NULL},
     {"<frozen importlib._bootstrap>", NULL},
     {"<frozen importlib._bootstrap_external>", NULL},
@@ -132,16 +137,6 @@ static void build_branch(const struct building *g, struct view_branch *b, const 
     }
 }
 
-struct view_branch *view_branch_build(struct arena *arena, const struct profile_call_tree *tree, bool full)
-{
-    struct building g = {arena, full};
-    struct view_branch *root = arena_alloc(arena, sizeof *root);
-
-    const struct profile_call_node *top = tree->root;
-    build_branch(&g, root, &top, 1);
-    return root;
-}
-
 static enum view_branch_kind branch_kind_of(const struct run_frame *f)
 {
     if (!f || (!f->file && !f->module)) return BRANCH_OTHER;
@@ -208,6 +203,46 @@ static const struct profile_call_node *telling_node(const struct profile_call_no
 enum view_branch_kind view_branch_kind_of(const struct view_branch *b)
 {
     return branch_kind_of(telling_node(b->first, b->end)->frame);
+}
+
+/* Only starts the program: a notebook's kernel, multiprocessing (`python -c`). */
+static bool is_start_branch(const struct view_branch *b)
+{
+    const struct run_frame *f = telling_node(b->first, b->end)->frame;
+
+    if (b->self || !(branch_kind_of(f) == BRANCH_LIBRARY || (f && f->file && strcmp(f->file, "<string>") == 0)))
+        return false;
+    for (size_t i = 0; i < b->n; i++)
+        if (view_branch_kind_of(b->children[i]) == BRANCH_OWN) return true;
+    return false;
+}
+
+/* What calls the user's own code tells less than that code. */
+static void replace_starts(const struct building *g, struct view_branch *root)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < root->n; i++) n += is_start_branch(root->children[i]) ? root->children[i]->n : 1;
+    struct view_branch **children = arena_alloc(g->arena, n * sizeof(struct view_branch *));
+    n = 0;
+    for (size_t i = 0; i < root->n; i++) {
+        struct view_branch *b = root->children[i];
+        const bool start = is_start_branch(b);
+        for (size_t k = 0; k < (start ? b->n : 1); k++) children[n++] = start ? b->children[k] : b;
+    }
+    root->children = children;
+    root->n = n;
+    SORT(root->children, n, compare_branches);
+}
+
+struct view_branch *view_branch_build(struct arena *arena, const struct profile_call_tree *tree, bool full)
+{
+    struct building g = {arena, full};
+    struct view_branch *root = arena_alloc(arena, sizeof *root);
+
+    const struct profile_call_node *top = tree->root;
+    build_branch(&g, root, &top, 1);
+    if (!full) replace_starts(&g, root);
+    return root;
 }
 
 /* "model/train.py:25 Model.forward"; only the line if it is in the file of `before`. `file`: without folders. */

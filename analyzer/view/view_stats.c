@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "analyzer/base/each.h"
 #include "analyzer/base/arena.h"
 #include "analyzer/draw/json_site.h"
 #include "analyzer/json/json_parts.h"
@@ -246,6 +247,20 @@ static void print_tally_list(const struct draw_text *t, const struct view_stats 
     text_table_print(&table, &t->term, INDENT, t->out);
 }
 
+/* By bytes, and by number unless that lists the same lines. */
+static void print_lines(const struct draw_text *t, const struct view_stats *x)
+{
+    struct profile_tally *lines = x->lines;
+    const size_t shown = lines->n < t->top ? lines->n : t->top;
+
+    profile_tally_sort(lines, TALLY_BY_OWN);
+    const int64_t least = shown ? lines->rows[shown - 1].own : 0;
+    print_tally_list(t, x, lines, "Most bytes, by line", "line");
+    profile_tally_sort(lines, TALLY_BY_COUNT);
+    if (ANY_OF(r, lines->rows, shown, r->own < least))
+        print_tally_list(t, x, lines, "Most allocations, by line", "line");
+}
+
 void view_stats(const struct draw_text *t, const struct view_stats *x)
 {
     view_text_run(t);
@@ -261,10 +276,7 @@ void view_stats(const struct draw_text *t, const struct view_stats *x)
     if (!t->report->no_times && !t->report->no_history) print_lives(t, x);
     if (x->categories->n > 1 || (x->categories->n == 1 && strcmp(x->categories->rows[0].name, "unknown") != 0))
         print_tally_list(t, x, x->categories, "All allocations, by category", "category");
-    profile_tally_sort(x->lines, TALLY_BY_OWN);
-    print_tally_list(t, x, x->lines, "Most bytes, by line", "line");
-    profile_tally_sort(x->lines, TALLY_BY_COUNT);
-    print_tally_list(t, x, x->lines, "Most allocations, by line", "line");
+    print_lines(t, x);
     view_text_scopes(t);
 }
 

@@ -43,7 +43,8 @@ static char *with_it(const struct draw_text *v, const struct result_growth *g)
         char place[1024] = "";
         note.out = f;
         /* the line by which multiprocessing starts a worker is not the user's */
-        const bool user = g->under.known && g->under.line && strcmp(g->under.file, "<string>") != 0;
+        const bool user =
+            g->under.known && g->under.line && !g->under.library && strcmp(g->under.file, "<string>") != 0;
         if (user) draw_site(v, place, sizeof place, &g->under, v->term.width / 2);
         draw_wrap(&note, IN, "",
                   "lines of one forward pass grow together; whether an autograd graph keeps them is unknown%s%s",

@@ -314,21 +314,31 @@ static void print_categories(const struct draw_text *v, const struct result_peak
     text_table_print(&t, &v->term, 2 * INDENT, v->out);
 }
 
+enum { BLOCKS_TEXT = 64 };
+
+/* PyTorch's blocks are parts of CUDA allocations. */
+static void peak_blocks(const struct result_peak *p, uint64_t n, char out[BLOCKS_TEXT])
+{
+    snprintf(out, BLOCKS_TEXT, "%s %s%s", UNITS_COUNT(n), p->layer == RUN_SERIES_DEVICE ? "CUDA allocation" : "block",
+             n == 1 ? "" : "s");
+}
+
 static void peak_line(const struct draw_text *v, const struct result_peak *p, const char *what)
 {
-    char at[UNITS_TEXT + 8], line[256];
+    char at[UNITS_TEXT + 8], line[256], blocks[BLOCKS_TEXT], all[BLOCKS_TEXT];
+
+    peak_blocks(p, p->count, blocks);
+    peak_blocks(p, p->allocations, all);
 
     if (v->report->no_history)
-        snprintf(line, sizeof line, "%s live in %s block%s; peak unknown", DRAW_BYTES(p->bytes), UNITS_COUNT(p->count),
-                 p->count == 1 ? "" : "s");
+        snprintf(line, sizeof line, "%s live in %s; peak unknown", DRAW_BYTES(p->bytes), blocks);
     else if (v->brief)
-        snprintf(line, sizeof line, "peak %s %s, in %s block%s", DRAW_BYTES(p->bytes), draw_moment(v, at, sizeof at, p),
-                 UNITS_COUNT(p->count), p->count == 1 ? "" : "s");
+        snprintf(line, sizeof line, "peak %s %s, in %s", DRAW_BYTES(p->bytes), draw_moment(v, at, sizeof at, p),
+                 blocks);
     else
-        snprintf(line, sizeof line, "peak %s %s, in %s block%s; over the run %s in %s block%s; %s%s",
-                 DRAW_BYTES(p->bytes), draw_moment(v, at, sizeof at, p), UNITS_COUNT(p->count),
-                 p->count == 1 ? "" : "s", DRAW_BYTES(p->allocated_bytes), UNITS_COUNT(p->allocations),
-                 p->allocations == 1 ? "" : "s", p->end_bytes ? DRAW_BYTES(p->end_bytes) : "",
+        snprintf(line, sizeof line, "peak %s %s, in %s; over the run %s in %s; %s%s", DRAW_BYTES(p->bytes),
+                 draw_moment(v, at, sizeof at, p), blocks, DRAW_BYTES(p->allocated_bytes), all,
+                 p->end_bytes ? DRAW_BYTES(p->end_bytes) : "",
                  p->end_bytes ? " live at the end" : "all freed by the end");
     if (p->layer == RUN_SERIES_DEVICE && v->report->processes[p->process].attached_after_s > 0)
         snprintf(line + strlen(line), sizeof line - strlen(line),
@@ -534,7 +544,7 @@ void view_text_memory(const struct draw_text *v)
         shown = 1;
     }
     if (v->brief && shown > 1) {
-        print_overview(v, lead, n, n);
+        if (!r->ranks_n) print_overview(v, lead, n, n); /* the table of the ranks has these figures */
         SORT(lead, n, by_bytes);
         shown = 1;
     }

@@ -91,7 +91,15 @@ static const int colours[RESULT_CATEGORIES_N] = {
     [RESULT_CATEGORY_WORKSPACES] = 124, [RESULT_CATEGORY_KV_CACHE] = 30,   [RESULT_CATEGORY_UNKNOWN] = 245,
 };
 
-static void add_waterfall_part(const struct draw_text *v, struct text_table *t, const struct result_held_part *p)
+static bool is_largest_with_lines(const struct result_oom_verdict *o, const struct result_held_part *p)
+{
+    for (size_t i = 0; i < o->waterfall_n; i++)
+        if (o->waterfall[i].lines_n && o->waterfall[i].bytes > p->bytes) return false;
+    return true;
+}
+
+static void add_waterfall_part(const struct draw_text *v, const struct result_oom_verdict *o, struct text_table *t,
+                               const struct result_held_part *p)
 {
     char drawn[BAR_WIDE * 3 + 8];
 
@@ -99,6 +107,7 @@ static void add_waterfall_part(const struct draw_text *v, struct text_table *t, 
     const char *cells[] = {DRAW_BYTES(p->bytes), UNITS_SHARE(p->share), drawn, p->text};
     struct text_table_row *row = text_table_add(t, cells, NULL);
     if (row && p->what == RESULT_HELD_TENSORS) terminal_foreground(&v->term, colours[p->category], row->colour);
+    if (v->shorter >= DRAW_LARGEST_LINE && !is_largest_with_lines(o, p)) return;
     double whole = p->share > 0 ? (double)p->bytes / p->share : 0;
     for (size_t i = 0; i < p->lines_n && i < (v->brief ? LINES_BRIEF : LINES_MOST); i++) {
         const char *none[] = {"", "", "", ""};
@@ -150,10 +159,10 @@ void view_text_waterfall(const struct draw_text *v, const struct result_oom_verd
             last_small = i;
             small_free |= o->waterfall[i].what == RESULT_HELD_FREE;
         } else
-            add_waterfall_part(v, &t, &o->waterfall[i]);
+            add_waterfall_part(v, o, &t, &o->waterfall[i]);
     }
     if (small_n == 1)
-        add_waterfall_part(v, &t, &o->waterfall[last_small]);
+        add_waterfall_part(v, o, &t, &o->waterfall[last_small]);
     else if (small)
         small_parts(&t, small, o->total_bytes, small_free);
     text_table_print(&t, &v->term, 2 * INDENT, v->out);

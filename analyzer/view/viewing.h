@@ -69,8 +69,8 @@ struct view_profile_settings {
 /* clang-format off */
 #define PROFILE_OPTIONS(type, member)                                                              \
     {"what", 'w', OPTION_CHOICE, offsetof(type, member.what), "WHAT", PROFILE_WHATS, 0, 0,         \
-     "what was live at the peak (the default), at the last out-of-memory error or at the "         \
-     "end; what was never freed; all allocations; waits; or what was copied"},                     \
+     "memory live at the peak (the default), at the last out-of-memory error or at the end; "      \
+     "memory that was never freed; all allocations; waits; or copies"},                            \
     {"at", 0, OPTION_TEXT, offsetof(type, member.at), "WHEN", NULL, 0, 0,                          \
      "what was live N seconds after the recording began, or, with scope:NAME, when memory peaked " \
      "within the NVTX ranges of that name"},                                         \

@@ -239,8 +239,9 @@
         page.fill(tip, ...children);
         tip.hidden = false;
         const width = tip.offsetWidth, height = tip.offsetHeight, room = 14;
-        const left = x + room + width > innerWidth ? x - room - width : x + room;
-        const below = y + room + height > innerHeight ? y - room - height : y + room,
+        const view = document.documentElement; /* without the scroll bars */
+        const left = x + room + width > view.clientWidth ? x - room - width : x + room;
+        const below = y + room + height > view.clientHeight ? y - room - height : y + room,
               top = within ? Math.min(below, within.getBoundingClientRect().bottom - height) : below;
         tip.style.transform = `translate(${Math.max(4, left)}px, ${Math.max(4, top)}px)`;
     };

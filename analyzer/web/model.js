@@ -450,21 +450,22 @@ function gpuspyModel(data) {
     }
     return c;
   });
-  const said = {
+  m.directions = { h2d: "host to GPU", d2h: "GPU to host", d2d: "within GPU", p2p: "GPU to GPU", h2h: "host to host" };
+  const callText = {
     sync: (c) => (c.pattern || "wait (" + c.what + ")") + " at " + c.site,
-    copy: (c) => "copy " + c.what + " at " + c.site,
+    copy: (c) => "copy " + (m.directions[c.what] || c.what) + " at " + c.site,
   };
-  const worded = {
+  const eventText = {
     oom: (e) => e.text || "out of memory",
     retry: () => "an allocation failed and was tried again",
     flush: (e) => (e.what === "empty_cache" ? "the cache was emptied" : "cached memory was freed") +
       (e.count > 1 ? " " + e.count + " times" : ""),
   };
-  m.events = data.events.map((e) => Object.assign({ end: e.time, count: 1 }, e, { text: worded[e.kind](e) }));
+  m.events = data.events.map((e) => Object.assign({ end: e.time, count: 1 }, e, { text: eventText[e.kind](e) }));
   for (const c of m.calls) {
     for (const p of c.points) {
       m.events.push({ time: p.time, end: p.end, kind: c.kind, process: c.process, device: c.device,
-        text: said[c.kind](c) + (p.count > 1 ? ", " + p.count + " times" : ""), site: c.site, stack: c.stack,
+        text: callText[c.kind](c) + (p.count > 1 ? ", " + p.count + " times" : ""), site: c.site, stack: c.stack,
         count: p.count, seconds: p.seconds, bytes: p.bytes });
     }
   }

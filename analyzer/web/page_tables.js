@@ -50,13 +50,6 @@
         value: null,
         cell: row => (row.advice ? page.sentence(row.advice) : "")
     };
-    const directions = {
-        h2d: "host to GPU",
-        d2h: "GPU to host",
-        d2d: "within GPU",
-        p2p: "GPU to GPU",
-        h2h: "host to host"
-    };
     const where = () =>
         (page.places.filter(place => place.device >= 0).length > 1 ? [word("where", "where", page.where)] : []);
     const layer = {
@@ -197,9 +190,7 @@
             sort: "bytes",
             columns: () => [bytes("bytes"), count("count", "times"), pace,
                 numeric("bytes_per_s", "rate", v => page.rate(v)), seconds("blocked_s", "waited"),
-                word("direction", "direction",
-                    row =>
-                        (directions[row.direction] || row.direction)),
+                word("direction", "direction", row => (page.model.directions[row.direction] || row.direction)),
                 word("host_memory", "host memory", row => (row.host_memory === "none" ? "" : row.host_memory)), site(),
                 advice]
         },

@@ -146,8 +146,7 @@ struct whatif *whatif_start(struct run *run, const struct step_list *const *step
 {
     const char *why = missing_fact(run);
     if (why) {
-        snprintf(error, error_size, "nothing can be replayed: part of what PyTorch's allocator did is unknown (%s)",
-                 why);
+        snprintf(error, error_size, "nothing can be replayed: %s", why);
         return NULL;
     }
     struct whatif *w = arena_realloc(NULL, 1, sizeof *w);

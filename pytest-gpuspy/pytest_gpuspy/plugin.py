@@ -121,7 +121,7 @@ def gpuspy(request: pytest.FixtureRequest) -> Figures:
 
 
 class Figures:
-    """What the test itself has allocated, in bytes. Each access reads the recording, which takes some milliseconds."""
+    """The memory that the test itself has allocated, in bytes. Each access reads the recording, which takes some milliseconds."""
 
     def __init__(self, session: Session | None, item: pytest.Item) -> None:
         self.session, self.item = session, item

@@ -75,7 +75,7 @@ class Database:
         return bool(row[0] == (self.layers["tensor"] if row[1] in self.tensors else self.layers["device"]))
 
     def memory(self, start: int, end: int, final: bool) -> dict[str, Any]:
-        """Of what was allocated in the window: its most, by GPU, and what is left at the end."""
+        """The peak by GPU of the memory that was allocated in the window, and what of it is live at the end."""
         self.refresh(start, end, final)
         events: list[Event] = []
         all_live: dict[int, int] = {}
@@ -110,7 +110,7 @@ class Database:
                 "left": sum(n for n in live.values() if n > 0)}
 
     def lines(self, start: int, moment: int, device: int | None = None) -> list[dict[str, Any]]:
-        """Who holds what at a moment, of what was allocated since `start`, heaviest first."""
+        """The live memory by line at a moment, of allocations since `start`, largest first."""
         found: dict[str, list[int]] = {}
         for row in self.rows.values():
             _, gpu, size, alloc, free, stack = row

@@ -26,7 +26,7 @@ NOTHING = ("Nothing is recorded: this kernel has not called CUDA yet, or runs wi
 
 
 def report(words: str, _: Any) -> Any:
-    """Of this kernel's recording, or of the file that is named."""
+    """Prints the report of this kernel's recording, or of the named file."""
     options = shlex.split(words)
     named = [word for word in options if not word.startswith("-") and (os.path.exists(word) or word.endswith(".db"))]
     path = named[0] if named else database()
@@ -70,7 +70,7 @@ _numbers: Dict[str, int] = {}  # of cells by their files
 
 
 def remove_cells(owner: int) -> None:
-    """At exit of the kernel, not of a child that it forked."""
+    """Runs when the kernel exits, not when a forked child does."""
     if owner != os.getpid():
         return
     with contextlib.suppress(Exception):
@@ -85,7 +85,7 @@ def remove_cells(owner: int) -> None:
 
 
 def next_number(shell: Any) -> int:
-    """Of the cell that is about to run: newer versions of IPython have counted it already, and none has stored its text."""
+    """The number of the cell that is about to run: newer versions of IPython have counted it already, and none has stored its text."""
     count: int = shell.execution_count
     return count - (count > len(shell.history_manager.input_hist_raw))
 
@@ -110,7 +110,7 @@ def write_cell(shell: Any, text: str, number: int) -> None:
 
 
 def write_earlier_cells(shell: Any) -> None:
-    """Those that ran before the extension was loaded, or the kernel was recorded: later cells call their functions."""
+    """Stores the cells that ran before the extension was loaded or the kernel was recorded: later cells call their functions."""
     with contextlib.suppress(Exception):
         for number, text in enumerate(shell.history_manager.input_hist_raw):
             if number and text and marks.recorder():

@@ -93,7 +93,7 @@ class Recording:
             self.path = os.path.join(".", self.path)
 
     def report(self, *options: str) -> Dict[str, Any]:
-        """What `gpuspy report --json` prints; sizes in bytes, times in seconds. Without options it is kept, once the
+        """The JSON of `gpuspy report`: sizes in bytes, times in seconds. Without options it is cached, once the
         recording has ended."""
         if options:
             return cast(Dict[str, Any], run_json("report", "--json", *options, self.path))
@@ -143,7 +143,7 @@ class Recording:
             raise GpuspyError(f"cannot read '{self.path}': {error}") from None
 
     def table(self, name: str, kind: Optional[str] = None) -> Any:
-        """A table or view. `kind`: "arrow", "pandas", "polars" or "rows"; the first that is installed if not given."""
+        """A table or view. `kind`: "arrow", "pandas", "polars" or "rows"; default: the first that is installed."""
         known = [row["name"] for row in self.rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
         if name not in known:
             raise GpuspyError(f"'{self.path}' has no table '{name}'; it has {', '.join(sorted(set(known)))}")

@@ -667,6 +667,14 @@ def test_facts_verdict_and_chart_are_on_one_screen(name, request, page):
     assert value <= command + 1 <= 1266 and view.js("return document.querySelector('#facts .facts').lastChild.lastChild.getBoundingClientRect().width") > 50
 
 
+def test_the_chart_is_beside_the_verdict_on_a_small_screen(leak, page):
+    view = page(leak.page, width=1024, height=700)
+    verdict, chart = (view.js(f"const r = document.querySelector('{part}').getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]")
+                      for part in ("#verdict", "#memory canvas.base"))
+    assert verdict[2] <= chart[0] and chart[2] <= 1024 and chart[1] < 350 and chart[3] <= 700
+    assert view.js("return document.documentElement.scrollWidth") <= 1024
+
+
 def test_a_long_name_of_a_gpu_leaves_room_for_the_command(leak, page):
     for name, shown in ("NVIDIA GeForce RTX 4090 (simulated)", "RTX 4090 (simulated), "), ("Quadro of a vendor with a very long name " * 3, "Quadro"):
         run = leak.changed(shown[:4], ("UPDATE device SET name = ?", name), ("UPDATE process SET command = 'python train.py'",))

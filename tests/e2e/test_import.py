@@ -1118,7 +1118,7 @@ def test_memory_before_the_recording(tmp_path):
     file = write(tmp_path / "s.pickle", run.snapshot(50))
     text = " ".join(gpuspy("report", file).stdout.split())
     assert "peak 100.00 MiB on GPU 0, from the start; tensors 80.00 MiB at " in text
-    assert "GPU memory peak 100.00 MiB from the start, in 1 block" in text
+    assert "GPU memory peak 100.00 MiB from the start, in 1 CUDA allocation" in text
     assert "75 % 1 (allocated before the recording)" in text and "no stack" not in text
     moment = run.snapshot()
     moment["device_traces"] = []

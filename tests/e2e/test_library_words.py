@@ -50,7 +50,7 @@ def report(recording):
 
 @pytest.mark.parametrize("path, size, words", [
     ("onnxruntime/capi/libonnxruntime_providers_cuda.so", 800, "arena_extend_strategy=kSameAsRequested"),
-    ("llama_cpp/lib/libggml-cuda.so", 800, "type_k and type_v with `flash_attn=True`"),
+    ("llama_cpp/lib/libggml-cuda.so", 800, "`type_k` and `type_v` with `flash_attn=True`"),
     ("llama_cpp/lib/libggml-cuda.so", 4000, "n_gpu_layers"),  # more than the GPU has: no broadcast made it
     ("faiss/libfaiss.so", 800, "setTempMemory"),
     ("ctranslate2.libs/libctranslate2.so", 800, "max_batch_size"),

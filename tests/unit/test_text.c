@@ -63,6 +63,8 @@ static void paths_are_shown_from_where_the_run_was(void **state)
     assert_string_equal(text_path(out, sizeof out, "/jobs/train.py", "/job", 40, true), "/jobs/train.py");
     assert_string_equal(text_path(out, sizeof out, "/x.py", "/", 40, true), "/x.py");
     assert_string_equal(text_path(out, sizeof out, "/x/y.py", NULL, 40, true), "/x/y.py");
+    assert_string_equal(text_path(out, sizeof out, "/tmp/marimo_7/__marimo__cell_MJUe_.py", "/job", 40, true),
+                        "__marimo__cell_MJUe_.py");
     assert_string_equal(text_path(out, sizeof out, "/v/lib/python3.11/site-packages/torch/nn/f.py", "/job", 40, true),
                         "torch/nn/f.py");
     assert_string_equal(text_path(out, sizeof out, "/a/long/path/to/train.py", NULL, 14, true), "…/to/train.py");
