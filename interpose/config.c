@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "interpose/clock.h"
 #include "interpose/limit_value.h"
+#include "interpose/resolve.h"
 #include "interpose/stack.h"
 #include "schema/attach.h"
 #include "schema/store.h"
@@ -159,7 +160,7 @@ static void read_environment(void)
 {
     int saved = errno;
     config.complaint[0] = 0;
-    config.disabled = read_flag_setting("GPUSPY_DISABLE");
+    config.disabled = read_flag_setting("GPUSPY_DISABLE") || gs_is_second_recorder();
     if (!config.disabled) {
         config.quiet = read_flag_setting("GPUSPY_QUIET");
         config.torch_cpu = read_flag_setting("GPUSPY_TORCH_CPU");

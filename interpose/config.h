@@ -8,7 +8,7 @@
 #define GS_MIN_FREE_DEFAULT UINT64_MAX /* 1 GiB, or a twentieth of a smaller disk */
 
 struct gs_config {
-    bool disabled;         /* GPUSPY_DISABLE */
+    bool disabled;         /* GPUSPY_DISABLE, or another recorder */
     bool quiet;            /* GPUSPY_QUIET: no line at exit (failures are still printed) */
     bool torch_cpu;        /* GPUSPY_TORCH_CPU: CPU tensors too */
     bool nvml;             /* GPUSPY_NVML: not 0 */

@@ -61,6 +61,20 @@ GS_UNCHECKED void *gs_libc_function(const char *name)
     return NULL;
 }
 
+/* Also of another file: an image's recorder and the user's own may both be in LD_PRELOAD. Its functions are never the
+ * real ones. */
+static GS_UNCHECKED bool is_recorder(ElfW(Addr) base, const ElfW(Dyn) * dynamic)
+{
+    return dynamic == _DYNAMIC || gs_elf_symbol_of(base, dynamic, "gpuspy_flush");
+}
+
+GS_UNCHECKED bool gs_is_second_recorder(void)
+{
+    for (const struct link_map *map = _r_debug.r_map; map && map->l_ld != _DYNAMIC; map = map->l_next)
+        if (is_recorder(map->l_addr, map->l_ld)) return true;
+    return false;
+}
+
 /* The objects that a program starts with are in the list in the order in which the loader searches them. If the C
  * library comes before gpuspy, gpuspy was loaded later, and what follows it is not searched. */
 GS_UNCHECKED void *gs_next_function(const char *name)
@@ -69,7 +83,7 @@ GS_UNCHECKED void *gs_next_function(const char *name)
     const struct link_map *map = _r_debug.r_map;
     while (map && map->l_ld != _DYNAMIC) map = map->l_next;
     for (map = map ? map->l_next : NULL; map; map = map->l_next) {
-        if (!found) found = symbol_in(map, name);
+        if (!found && !is_recorder(map->l_addr, map->l_ld)) found = symbol_in(map, name);
         if (map->l_name && string_starts_with(object_base_name(map->l_name), "libc.so"))
             return found ? found : gs_libc_function(name);
     }
@@ -260,8 +274,8 @@ static int find_symbol_in_object(struct dl_phdr_info *info, size_t size, void *d
     struct search *s = data;
     const bool startup = s->index++ < startup_objects;
     const ElfW(Dyn) *dynamic = gs_elf_dynamic(info);
-    if (dynamic == _DYNAMIC) {
-        s->after_us = true;
+    if (is_recorder(info->dlpi_addr, dynamic)) {
+        s->after_us = s->after_us || dynamic == _DYNAMIC;
         return 0;
     }
     struct match m = {.at = gs_elf_symbol(info, s->name)};

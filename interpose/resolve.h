@@ -63,6 +63,8 @@ enum gs_version gs_runtime_version_around(const void *address);
 /* The function in the loaded object whose file name or soname starts with `file` ("libc10.so"), in whatever way it was
  * loaded. NULL if there is none. */
 void *gs_find_in(const char *file, const char *name);
+/* Does the loader search another libgpuspy before this one? */
+bool gs_is_second_recorder(void);
 
 /* Requests that the library that contains this address stays loaded; done before anything is unloaded. */
 void gs_pin_later(const void *address);

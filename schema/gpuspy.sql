@@ -31,9 +31,9 @@ CREATE TABLE meta (
                             -- attached_blocks: how many blocks PyTorch listed then, each with a row in allocation
                             -- attached_tensor_bytes.N: the bytes that PyTorch had allocated on device N before
                             -- stopped: why the recording ended before the program: "detach": gpuspy detach; "filter": a
-                            -- seccomp filter; "disk": the disk was nearly full; "keep": what GPUSPY_KEEP must keep
-                            -- exceeds it; "reader": another program read it in one transaction until GPUSPY_KEEP had
-                            -- no room left for its log
+                            -- seccomp filter or Syscall User Dispatch; "disk": the disk was nearly full; "keep": what
+                            -- GPUSPY_KEEP must keep exceeds it; "reader": another program read it in one transaction
+                            -- until GPUSPY_KEEP had no room left for its log
                             -- keep: the bytes of GPUSPY_KEEP, 0 if rows were removed because the disk was nearly full
                             -- kept_from_ns: rows that ended before this time were removed (see the table removed)
                             -- scopes_left_out: the number of NVTX ranges before kept_from_ns whose peak is unknown,

@@ -2,6 +2,7 @@
 #include "schema/store_state.h"
 #include "schema/store_files.h"
 #include "schema/open_high.h"
+#include "schema/system_call.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -375,6 +376,14 @@ void gs_store_exit(struct gs_store *s, const struct gs_spool_header *header)
     s->collector_off = header->collector_off != 0;
 }
 
+/* SQLite creates one that it cannot keep open if the limit on open files is 3. */
+static void remove_empty_journal(sqlite3 *db)
+{
+    struct stat status;
+    const char *journal = sqlite3_filename_journal(sqlite3_db_filename(db, "main"));
+    if (journal && !gs_link_status(journal, &status) && S_ISREG(status.st_mode) && !status.st_size) unlink(journal);
+}
+
 static int finish_process(struct gs_store *s, uint64_t end_ns, bool complete, uint64_t lost, uint64_t lost_first_ns,
                           uint64_t damaged)
 {
@@ -395,7 +404,8 @@ static int finish_process(struct gs_store *s, uint64_t end_ns, bool complete, ui
     s->summary.lost = lost;
     /* If another program reads the database now, the log stays: the program's end does not wait for that reader. */
     sqlite3_busy_timeout(s->db, GS_READERS_MS);
-    (void)sqlite3_exec(s->db, "PRAGMA wal_checkpoint(TRUNCATE);PRAGMA journal_mode=DELETE", NULL, NULL, NULL);
+    if (sqlite3_exec(s->db, "PRAGMA wal_checkpoint(TRUNCATE);PRAGMA journal_mode=DELETE", NULL, NULL, NULL))
+        remove_empty_journal(s->db);
     return 0;
 }
 

@@ -165,7 +165,7 @@ struct place { /* a peak, or a failure; ordered by time */
     int64_t *by_rule;
     uint64_t *count_by_rule;
     bool stated;      /* an optimizer set up state that was live */
-    struct map sizes; /* size and category → blocks */
+    struct map sizes; /* block_size or requested_size, and category → blocks */
     struct map index; /* by stack and rule */
     ARENA_LIST(struct result_category_line, by_stack);
 };
@@ -175,9 +175,9 @@ struct place { /* a peak, or a failure; ordered by time */
  * frees before the last such free are autograd's. That is known only after all rows are read. */
 struct late {
     uint32_t place, stack;
-    int64_t bytes, alloc_ns, free_ns;
+    int64_t bytes, requested, alloc_ns, free_ns;
     struct category_block block;
-    int64_t like; /* the size that it was found to have */
+    int64_t like; /* the block size that it was found to have */
     unsigned rule;
     uint8_t round;
 };
@@ -297,29 +297,40 @@ static void list_category_moments(struct work *w, uint32_t process)
 
 SORT_ORDER(order_category_moments, struct place, SORT_UP(x->time_ns, y->time_ns))
 
-/* Blocks of one size: PyTorch's large ones may have a rest of up to 1 MiB. */
-static uint64_t size_class(int64_t bytes)
+/* Of blocks whose request is unknown: PyTorch's large ones may have a rest of up to 1 MiB. */
+static uint64_t block_size(int64_t bytes)
 {
-    return (uint64_t)(bytes > LARGE ? (bytes + LARGE - 1) / LARGE * LARGE : bytes);
+    return (uint64_t)(bytes > LARGE ? (bytes + LARGE - 1) / LARGE * LARGE : bytes) << 1;
 }
 
-static uint32_t *of_size(struct place *p, enum result_category category, int64_t bytes)
+static uint64_t requested_size(int64_t bytes)
 {
-    uint32_t *n = map_at(&p->sizes, size_class(bytes) << 4 | category);
+    return (uint64_t)bytes << 1 | 1;
+}
+
+static uint32_t *of_size(struct place *p, enum result_category category, uint64_t size)
+{
+    uint32_t *n = map_at(&p->sizes, size << 4 | category);
     *n = *n == MAP_NEW ? 0 : *n;
     return n;
 }
 
 /* A parameter has several optimizer states, but one for each call path. */
-static void count_size(struct place *p, uint32_t stack, enum result_category category, int64_t bytes)
+static void count_of_size(struct place *p, uint32_t stack, enum result_category category, uint64_t size)
 {
-    uint32_t n = *of_size(p, category, bytes) + 1;
+    uint32_t n = *of_size(p, category, size) + 1;
     if (category == RESULT_CATEGORY_OPTIMIZER_STATE) {
-        uint32_t *own = map_at(&p->sizes, map_hash(size_class(bytes)) ^ ~(uint64_t)stack);
+        uint32_t *own = map_at(&p->sizes, map_hash(size) ^ ~(uint64_t)stack);
         *own = *own == MAP_NEW ? 1 : *own + 1;
         n = *own < n ? n - 1 : n;
     }
-    *of_size(p, category, bytes) = n;
+    *of_size(p, category, size) = n;
+}
+
+static void count_size(struct place *p, uint32_t stack, enum result_category category, int64_t bytes, int64_t requested)
+{
+    count_of_size(p, stack, category, block_size(bytes));
+    if (requested != RUN_UNKNOWN) count_of_size(p, stack, category, requested_size(requested));
 }
 
 static void count_category(struct place *p, uint32_t stack, unsigned rule, int64_t bytes)
@@ -360,11 +371,12 @@ static void categories_on_live(void *self, size_t moment, const struct run_lifet
     block.aged = w->steps && step_count_done(w->steps, p->time_ns) >= step_count_done(w->steps, life->alloc_ns) + AGE;
     if (late) {
         ARENA_APPEND(w->late, .place = (uint32_t)moment, .stack = life->stack, .bytes = life->bytes,
-                     .alloc_ns = life->alloc_ns, .free_ns = life->free_ns, .like = life->bytes, .block = block);
+                     .requested = run_requested(life), .alloc_ns = life->alloc_ns, .free_ns = life->free_ns,
+                     .like = life->bytes, .block = block);
     } else {
         unsigned rule = category_rule(w->categorizer, &block);
         count_category(p, life->stack, rule, life->bytes);
-        count_size(p, life->stack, category_of_rule(rule), life->bytes);
+        count_size(p, life->stack, category_of_rule(rule), life->bytes, run_requested(life));
     }
 }
 
@@ -400,12 +412,14 @@ static void categorize_again(struct work *w, struct late *l)
 {
     static const int64_t around[] = {0, -LARGE, LARGE};
     struct place *p = &w->places[l->place];
-    for (size_t i = 0; i < (l->bytes > LARGE ? 3 : 1); i++) {
-        int64_t like = l->bytes + around[i];
-        uint32_t parameters = *of_size(p, RESULT_CATEGORY_PARAMETERS, like);
-        uint32_t gradients = *of_size(p, RESULT_CATEGORY_GRADIENTS, like);
+    const bool known = l->requested != RUN_UNKNOWN;
+    for (size_t i = 0; i < (!known && l->bytes > LARGE ? 3 : 1); i++) {
+        const int64_t like = l->bytes + around[i];
+        const uint64_t size = known ? requested_size(l->requested) : block_size(like);
+        uint32_t parameters = *of_size(p, RESULT_CATEGORY_PARAMETERS, size);
+        uint32_t gradients = *of_size(p, RESULT_CATEGORY_GRADIENTS, size);
         l->block.fits = gradients < parameters;
-        l->block.trained = parameters < gradients || parameters < *of_size(p, RESULT_CATEGORY_OPTIMIZER_STATE, like);
+        l->block.trained = parameters < gradients || parameters < *of_size(p, RESULT_CATEGORY_OPTIMIZER_STATE, size);
         if (l->block.failed ? l->block.fits : l->block.trained) {
             l->like = like;
             break;
@@ -427,7 +441,7 @@ static bool count_late(struct work *w, uint32_t process, char *error, size_t err
             if (l->round != round) continue;
             if (round != KNOWN) categorize_again(w, l);
             count_category(&w->places[l->place], l->stack, l->rule, l->bytes);
-            count_size(&w->places[l->place], l->stack, category_of_rule(l->rule), l->like);
+            count_size(&w->places[l->place], l->stack, category_of_rule(l->rule), l->like, l->requested);
         }
     }
     category_alike_free(alike);

@@ -98,13 +98,12 @@ static double limit_value_of(const struct runner *r, const struct check_result *
 
 /* A recording of one moment has the memory that was live then, and a trace the memory that was allocated during it: the
  * peak is at least that. */
-static const char *why_at_least(struct runner *r, enum check_gate_id gate)
+static const char *why_peak_unknown(struct runner *r, enum check_gate_id gate)
 {
     const bool peak = gate == GATE_PEAK || gate == GATE_TENSOR_PEAK || gate == GATE_PINNED;
     const char *why = peak ? run_why_unknown(r->c.run, RUN_FACT_HISTORY) : NULL;
     if (!why && (gate == GATE_PEAK || gate == GATE_TENSOR_PEAK)) why = run_why_unknown(r->c.run, RUN_FACT_BEFORE);
-    return why ? arena_printf(r->c.arena, "the live memory is within the limit, but the peak is unknown: %s", why)
-               : NULL;
+    return why;
 }
 
 static void judge_results(struct runner *r, struct check_result *result)
@@ -115,9 +114,12 @@ static void judge_results(struct runner *r, struct check_result *result)
         if (!isnan(result->value)) result->why = "the baseline does not contain it";
     } else {
         double most = result->limit + result->limit / SLACK;
-        const char *at_least = result->value > most ? NULL : why_at_least(r, result->gate);
-        result->status = result->value > most ? CHECK_FAILED : at_least ? CHECK_UNKNOWN : CHECK_OK;
-        if (at_least) result->why = at_least;
+        const char *unknown = why_peak_unknown(r, result->gate);
+        result->at_least = unknown != NULL;
+        result->status = result->value > most ? CHECK_FAILED : unknown ? CHECK_UNKNOWN : CHECK_OK;
+        if (result->status == CHECK_UNKNOWN)
+            result->why =
+                arena_printf(r->c.arena, "the live memory is within the limit, but the peak is unknown: %s", unknown);
     }
     if (result->status == CHECK_FAILED) {
         check_gates[result->gate].explain(&r->c, result);

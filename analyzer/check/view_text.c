@@ -74,9 +74,9 @@ char *check_sentence(struct check *c, const struct check_result *r)
     check_gate_value(g, r->value, value);
     check_gate_value(g, r->limit, limit);
     if (r->status == CHECK_OK) return arena_printf(&c->arena, "%s%s%s: %s, %s allowed", what, on, who, value, limit);
-    return arena_printf(&c->arena, "%s%s%s: %s, %s over the limit of %s%s%s%s", what, on, who, value,
-                        check_gate_value(g, r->value - r->limit, over), limit, r->why ? " (" : "", r->why ? r->why : "",
-                        r->why ? ")" : "");
+    return arena_printf(&c->arena, "%s%s%s: %s%s, %s over the limit of %s%s%s%s", what, on, who,
+                        r->at_least ? "at least " : "", value, check_gate_value(g, r->value - r->limit, over), limit,
+                        r->why ? " (" : "", r->why ? r->why : "", r->why ? ")" : "");
 }
 
 static const char *const marks[] = {[CHECK_OK] = "ok", [CHECK_FAILED] = "FAILED", [CHECK_UNKNOWN] = "UNKNOWN"};

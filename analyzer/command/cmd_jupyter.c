@@ -148,7 +148,7 @@ static json_t *kernel_json(const struct settings *s, const struct python *p, con
 {
     json_t *o = json_object(), *argv = json_array(), *env = json_object(), *metadata = json_object();
     const char *const words[] = {p->executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"};
-    char title[256];
+    char title[256], *preload = launch_preloaded(library);
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) json_array_append_new(argv, json_string(words[i]));
     if (!p->has_package) {
@@ -158,7 +158,8 @@ static json_t *kernel_json(const struct settings *s, const struct python *p, con
     json_array_append_new(
         argv, json_string("--IPKernelApp.exec_lines=get_ipython().extension_manager.load_extension('gpuspy')"));
     snprintf(title, sizeof title, "Python 3 (%s)", s->name);
-    set_text(env, "LD_PRELOAD", library);
+    set_text(env, "LD_PRELOAD", preload ? preload : library);
+    free(preload);
     set_text(env, "GPUSPY_QUIET", "1");
     set_bool(metadata, "debugger", true);
     set_json(o, "argv", argv);

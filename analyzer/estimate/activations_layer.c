@@ -43,6 +43,13 @@ static bool computes_narrow(const struct plan *p, enum estimate_act_variant vari
            p->precision->cast == PRECISION_CAST_AUTOCAST && estimate_shard_gathers(p);
 }
 
+/* Without autocast, no operation of a prepared model narrows its float32 stream: bitsandbytes' products return the type
+ * of their input, and the output layer has float32 weights (nn/modules.py: Linear4bit.forward). */
+static bool computes_wide(const struct plan *p, enum estimate_act_variant variant)
+{
+    return p->prepared && p->precision->cast == PRECISION_CAST_NONE && widens_stream(p, variant);
+}
+
 struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estimate_act_variant variant)
 {
     const struct model_shape *m = &p->model->shape;
@@ -50,7 +57,10 @@ struct estimate_act_sizes estimate_act_sizes_of(const struct plan *p, enum estim
     const bool narrow = computes_narrow(p, variant);
     bool amp = precision->cast == PRECISION_CAST_AUTOCAST && !narrow, fp8 = precision->cast == PRECISION_CAST_FP8;
     bool divided = p->sharding == PLAN_SHARDING_ZERO2 || p->sharding == PLAN_SHARDING_ZERO3;
-    double compute = amp || narrow || fp8 ? 2 : precision->weights, seq = (double)p->seq / (double)p->cp;
+    double compute = computes_wide(p, variant) ? 4
+                     : amp || narrow || fp8    ? 2
+                                               : precision->weights,
+           seq = (double)p->seq / (double)p->cp;
 
     if (m->family == MODEL_VIT && m->patch) seq = (double)model_image_tokens(m);
     if (p->adapter == PLAN_ADAPTER_PROMPT) seq += (double)p->rank; /* virtual tokens before each sequence */
@@ -333,13 +343,13 @@ static void put_scores(const struct estimate_act_sizes *z, const struct estimate
 }
 
 /* Grouped queries without a mask and not in 16 bits fit none of PyTorch's fused kernels: the "math" kernel keeps the
- * scores as eager attention does. */
+ * scores as eager attention does. Keys that transformers repeats are no longer grouped; flash_attention_2 casts. */
 bool estimate_act_falls_back(const struct plan *p, const struct estimate_act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;
 
     return m->family == MODEL_LLAMA && m->kv_heads < m->heads && z->compute == 4 && z->variant != ACT_FUSED &&
-           p->cp == 1; /* a ring of GPUs brings its own kernel */
+           !p->repeats_keys && !p->casts_queries && p->cp == 1; /* a ring of GPUs brings its own kernel */
 }
 
 bool estimate_act_bias_learns(const struct plan *p, bool cross)
@@ -455,8 +465,7 @@ static void put_mlp(const struct plan *p, const struct estimate_act_sizes *z, co
                     double f, double share, struct estimate_act_tape *t)
 {
     double width = (double)p->model->shape.hidden;
-    /* three published rows of Mixtral fit with 16 bits only; its code does not show why */
-    const double c = widens_stream(p, z->variant) && !p->model->shape.experts ? 4 : z->compute;
+    const double c = widens_stream(p, z->variant) ? 4 : z->compute;
 
     if (p->model->shape.gated) {
         put_activation(t, ACT_MLP, 0, c * width, 0, weight_bytes(p, share * 2 * width * f));
@@ -518,12 +527,16 @@ static void put_experts(const struct plan *p, const struct estimate_act_sizes *z
     put_activation(t, ACT_MLP, used * wide.compute * width, wide.compute * width, 0, 0);
     first = t->n;
     put_mlp(&inner, &wide, h, f, used, t);
+    /* before transformers 5 experts are modules, and backward has the gradients of one expert at a time */
+    const double at_once = p->transformers && p->transformers < 500 ? 1 / (double)m->experts : 1;
     for (size_t i = first; i < t->n; i++) {
         /* all experts on this GPU have gradients, not only those that a token uses */
         t->ops[i].params *= here / (used > 0 ? used : 1);
+        t->ops[i].in *= at_once;
+        t->ops[i].work *= at_once;
         t->ops[i].uncast = true;
     }
-    put_activation(t, ACT_MLP, used * wide.compute * width, used * wide.compute * width, 0, 0);
+    put_activation(t, ACT_MLP, used * wide.compute * width, at_once * used * wide.compute * width, 0, 0);
     if (m->latent_ffn)
         put_activation(t, ACT_MLP, wide.compute * width, wide.compute * hidden, 0, weight_bytes(p, hidden * width));
     if (m->shared_experts)

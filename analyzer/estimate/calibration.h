@@ -11,7 +11,7 @@
 
 /* Increase it whenever an estimate of activations changes by more than rounding: factors learned with other formulas
  * are then not used. */
-enum { CALIBRATION_FORMULAS = 16 };
+enum { CALIBRATION_FORMULAS = 17 };
 
 enum { CALIBRATION_ROWS_MAX = 512 }; /* the oldest are dropped */
 

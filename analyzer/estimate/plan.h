@@ -183,6 +183,7 @@ struct plan {
     bool zeroes_gradients, keeps_softmax_input, loads_all_kernels; /* as before 2.0, 1.11, 1.13 */
     unsigned transformers;         /* its version, 4.49: 449; 0: not given, a current one */
     bool repeats_keys;             /* its sdpa repeats keys and values for each query head */
+    bool casts_queries;            /* its flash_attention_2 reads float32 queries in 16 bits */
     const char *transformers_text; /* as given; NULL: not given */
     unsigned bitsandbytes;         /* its version, 0.43.2: 4302; 0: not given, a current one */
     const char *bitsandbytes_text; /* as given; NULL: not given */

@@ -556,6 +556,7 @@ bool plan_from_settings(const char *command, const struct plan_settings *s, stru
     /* integrations/sdpa_attention.py has enable_gqa since 4.54; FlashAttention 2 takes grouped keys */
     p->repeats_keys =
         p->transformers && p->transformers < 454 && (!s->attention || is_setting_word(s->attention, "sdpa"));
+    p->casts_queries = is_setting_word(s->attention, "flash_attention_2");
     if (!set_adapter(command, s, p)) return false;
     if (!adapter_size_of(command, s, p) || !read_dropout(command, s, p)) return false;
     if (!read_memory_share(command, s, &p->share)) return false;

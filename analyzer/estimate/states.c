@@ -313,11 +313,13 @@ void estimate_states_buckets(const struct plan *p, const struct estimate_shard_s
 {
     struct estimate_line *line;
 
+    /* DDP ignores experts that no other GPU has (axolotl expert_parallel/shard.py) */
+    const double shared = estimate_shard_group(p, true) > 1 ? n->all : n->dense;
     if (p->bucket_view || p->runtime == PLAN_RUNTIME_MEGATRON) return; /* gradients are in the buckets */
-    line = estimate_add(r, ESTIMATE_BUCKETS, IN_TRAINING, "DDP's buckets", EXACTLY(ceil(n->all * each)));
+    line = estimate_add(r, ESTIMATE_BUCKETS, IN_TRAINING, "DDP's buckets", EXACTLY(ceil(shared * each)));
     estimate_explain(line, "torch/csrc/distributed/c10d/reducer.cpp: flat buckets of 1 MiB, then 25 MiB, kept",
                      "a second copy of all gradients: %s · %u B (none with gradient_as_bucket_view=True)",
-                     UNITS_COUNT(units_whole(n->all)), each);
+                     UNITS_COUNT(units_whole(shared)), each);
 }
 
 static double after_loss_of(const struct plan *p, enum estimate_act_variant variant)

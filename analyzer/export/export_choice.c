@@ -146,7 +146,10 @@ static int choose_moment(const struct export_request *w, struct export *e)
                   !run_why_unknown(e->run, RUN_FACT_SEGMENTS);
     if (w->at ? strcmp(w->at, "end") == 0 : e->snapshot) {
         e->moment_ns = end;
-        note_moment(e, "the end", -1);
+        if (run_why_unknown(e->run, RUN_FACT_HISTORY))
+            snprintf(e->moment, sizeof e->moment, "the memory at the moment of the recording");
+        else
+            note_moment(e, "the end", -1);
     } else if (asks_oom && !oom) {
         return complain_with(EXIT_NO, "export: %s in this process; --at peak shows the peak",
                              run_why_unknown(e->run, RUN_FACT_OUTCOME) ? "no failed allocation was recorded"

@@ -167,19 +167,24 @@ static void add_preload_entries(char *out, size_t size, size_t *used, const char
     }
 }
 
-/* Puts the recorder before the other preloaded libraries, such as an allocator, which keep their order, and in place of
- * other recorders. */
-static bool set_preload(const char *library)
+char *launch_preloaded(const char *library)
 {
     const char *others = getenv("LD_PRELOAD");
     size_t size = strlen(library) + (others ? strlen(others) : 0) + 3, used = 0;
     char *preload = malloc(size);
 
-    if (!preload) return false;
+    if (!preload) return NULL;
     add_preload_entries(preload, size, &used, others ? others : "", PRELOAD_SANITIZER);
     used += (size_t)snprintf(preload + used, size - used, "%s%s", used ? ":" : "", library);
     add_preload_entries(preload, size, &used, others ? others : "", PRELOAD_OTHER);
-    bool set = setenv("LD_PRELOAD", preload, 1) == 0;
+    return preload;
+}
+
+static bool set_preload(const char *library)
+{
+    char *preload = launch_preloaded(library);
+    bool set = preload && setenv("LD_PRELOAD", preload, 1) == 0;
+
     free(preload);
     return set;
 }

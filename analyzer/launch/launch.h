@@ -27,6 +27,9 @@ bool launch_preload(char *library, char *why, size_t size);
 bool launch_own_folder(char *folder);
 /* Its own path, which LD_PRELOAD may not accept. */
 bool launch_library(char *library, char *why, size_t size);
+/* LD_PRELOAD with the recorder before the other preloaded libraries, such as an allocator, which keep their order, and
+ * in place of other recorders. The caller frees it; NULL: no memory. */
+char *launch_preloaded(const char *library);
 /* What ends a path in LD_PRELOAD and LD_AUDIT, or is replaced in it. */
 #define LAUNCH_SEPARATORS " :$"
 /* Replaces a folder[PATH_MAX] that the loader would not accept with a link to it, which stays in TMPDIR or /tmp,

@@ -577,9 +577,9 @@ void oom_explain_pending(struct oom_words *w)
     const char *line = site_short_text(w->b, &f->growth->newest);
     w->v->verdict =
         f->window
-            ? TEXT(w, "%s forward passes, %s each, wait in `%s` for one backward(), after which %s empties it: %s",
-                   UNITS_COUNT(r.times), SIZE(w, r.each), f->window->into, site_short_text(w->b, &f->window->empty),
-                   leak_share_text(w, f->growing))
+            ? TEXT(w, "%s forward passes, %s each, wait in `%s` for one backward(), %s which %s empties it: %s",
+                   UNITS_COUNT(r.times), SIZE(w, r.each), f->window->into, f->window->before ? "before" : "after",
+                   site_short_text(w->b, &f->window->empty), leak_share_text(w, f->growing))
             : TEXT(w, "%s forward passes are live at once, %s each, and no backward() has run%s: %s",
                    UNITS_COUNT(r.times), SIZE(w, r.each),
                    f->backward_ns == RUN_UNKNOWN ? "" : " since the first of them", leak_share_text(w, f->growing));

@@ -56,14 +56,17 @@ struct site_growth { /* by location; members that every event uses come first */
     int64_t *least_of;      /* by piece; NULL while it was 0 in all */
     uint64_t stayed, times; /* times: including those that were freed */
     int64_t stayed_bytes, first_ns, last_ns;
-    uint64_t never; /* of those that stayed: never freed, not even by the tear-down */
+    int64_t latest_ns; /* of all that it made */
+    uint64_t never;    /* of those that stayed: never freed, not even by the tear-down */
     int64_t never_bytes;
     bool once; /* in a model that was called once or twice: only its inside is known */
 };
 
 struct span { /* of a process */
     int64_t end_ns;
-    bool oom;                   /* the end is a fatal OOM */
+    bool oom; /* the end is a fatal OOM */
+    bool backward_known;
+    int64_t backward_ns;        /* last_backward_of */
     bool in_thread;             /* … in a thread of Python's other than the main one */
     int64_t ensemble;           /* bytes of the models of an ensemble; 0 none */
     uint32_t last;              /* the piece that contains the end */
@@ -181,6 +184,7 @@ static void growth_on_alloc(void *self, const struct run_lifetime *life, const s
     }
     g->span->piece_ends[g->piece] = life->alloc_ns;
     s->times++;
+    s->latest_ns = life->alloc_ns;
     if (life->alloc_ns <= g->span->end_ns) g->span->last = g->piece;
     if (!s->first) {
         s->first = g->piece + 1;
@@ -646,6 +650,31 @@ static bool is_line_unknown(struct run *run, const struct run_location *l)
            !site_is_in_backward(run, l->stack);
 }
 
+/* When the last of many backward passes allocated; 0 none. */
+static int64_t last_backward_of(struct question_growths *g, uint32_t process)
+{
+    struct span *span = &g->spans[process];
+    struct run *run = g->b->run;
+    for (size_t i = 0; !span->backward_known && i < run_location_count(run) && i < g->sites_cap; i++) {
+        const struct run_location *l = run_location(run, (uint32_t)i);
+        const struct run_series *s = run_series(run, l->series);
+        if (s->process == process && s->layer == RUN_SERIES_TENSOR && g->sites[i].times >= LAYERS &&
+            g->sites[i].latest_ns > span->backward_ns && site_is_in_backward(run, l->stack))
+            span->backward_ns = g->sites[i].latest_ns;
+    }
+    span->backward_known = true;
+    return span->backward_ns;
+}
+
+/* Such a path, unless the program made backward passes meanwhile, which end a pass. What it copies may be models. */
+static bool is_pass_of_unknown_line(struct question_growths *g, const struct run_location *l,
+                                    const struct site_growth *s)
+{
+    return is_line_unknown(g->b->run, l) && (run_stack_calls(g->b->run, l->stack, "_to_copy") ||
+                                             last_backward_of(g, run_series(g->b->run, l->series)->process) <
+                                                 s->first_ns + (s->last_ns - s->first_ns) / 2);
+}
+
 static void judge_location_growth(struct question_growths *g, uint32_t location)
 {
     struct run *run = g->b->run;
@@ -663,7 +692,7 @@ static void judge_location_growth(struct question_growths *g, uint32_t location)
     if (!s->least_of || s->once || is_freed_set(g, s, series->process, steps) ||
         !is_growing(s, span, steps, &a, &fit) || was_filled_first(g, s, series->process) ||
         (is_loading(run, l->stack) && !at_each_step(run, steps, s, span, &a, fit)) || is_segments(run, l) ||
-        is_line_unknown(run, l) || series->layer == RUN_SERIES_SHARED || is_of_ensemble(g, l, s))
+        is_pass_of_unknown_line(g, l, s) || series->layer == RUN_SERIES_SHARED || is_of_ensemble(g, l, s))
         return;
     const bool appended = appends_to_list(run, l->stack);
     if (appended) /* its earlier, smaller versions are freed */

@@ -283,7 +283,7 @@ static void note_stopped(struct run *run, const struct run_process *p)
         {"keep", "its live memory and peaks already exceed GPUSPY_KEEP"},
         {"reader", "another program had read it in one transaction for so long that "
                    "GPUSPY_KEEP had no room left"},
-        {"filter", "a seccomp filter would have ended the program at a call of gpuspy's"},
+        {"filter", "a seccomp filter or Syscall User Dispatch would have caught gpuspy's system calls"},
         {"disk", "its disk was nearly full (GPUSPY_MIN_FREE)"}};
     enum { DISK = 4 };
     size_t i = 0;

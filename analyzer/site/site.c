@@ -274,6 +274,17 @@ static uint32_t in_autograd(struct run *run, uint32_t stack)
     return in_torch(run, stack, autograd, apply);
 }
 
+/* Without Python frames: the operation that the program called, not the ones that it consists of, nor the allocator. */
+static uint32_t in_operation(struct run *run, uint32_t stack)
+{
+    uint32_t at = RUN_NONE;
+    while ((stack = in_torch(run, stack, "at::_ops::", "")) != RUN_NONE) {
+        at = stack;
+        stack = run_stack_parent(run, stack);
+    }
+    return at;
+}
+
 /* Autograd's work between operations: sums of gradients, and their reduction to the shape of a broadcast tensor. */
 static const char in_between[] = "Engine";
 
@@ -418,6 +429,7 @@ struct result_site site_of(struct run *run, uint32_t stack, const struct map *he
         site.library = site.exit = at != RUN_NONE;
         if (at == RUN_NONE) {
             at = in_autograd(run, stack);
+            at = at == RUN_NONE && f.native[RUN_RANK_OWN] == RUN_NONE ? in_operation(run, stack) : at;
             site.library = at != RUN_NONE;
         }
     }

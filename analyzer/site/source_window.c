@@ -50,9 +50,28 @@ static bool is_empty_value(const char *value)
            ANY_OF(m, begins, COUNT_OF(begins), strncmp(value, *m, strlen(*m)) == 0);
 }
 
-/* bank.clear(), del bank[:], losses.zero_(), bank = [], values, scores = [], [] */
-static bool empties_container(const struct search *s, const char *code)
+/* while bank: or for _ in range(len(bank)): around bank.popleft() */
+static bool drains_container(const struct search *s, const struct site_code *code, size_t header)
 {
+    const char *of = strncmp(code->list[header].code, "while ", 6) == 0 ? code->list[header].code + 6 : "";
+    const bool counted = strncmp(of, "len(", 4) == 0, ranged = site_code_begins(&code->list[header], "for");
+    const char *in = ranged ? strstr(code->list[header].code, " in range(len(") : NULL;
+    of = in ? in + strlen(" in range(len(") : of + 4 * counted;
+    const size_t n = site_name_length(of);
+    const char *name = arena_printf(s->arena, "%.*s", (int)n, of), *end = of + n + (counted || in),
+               *pop = arena_printf(s->arena, "%s.pop", name);
+    const bool all = in ? strcmp(end, "):") == 0 : TEXT_IS_ONE_OF(end, ((const char *const[]){":", " > 0:"}));
+    if (!n || !all || !names_it(s, name)) return false;
+    for (size_t i = header + 1; i < site_code_end(code, header); i++)
+        if (strstr(code->list[i].code, pop)) return true;
+    return false;
+}
+
+/* bank.clear(), del bank[:], losses.zero_(), bank = [], values, scores = [], [] */
+static bool empties_container(const struct search *s, const struct site_code *of, size_t i)
+{
+    const char *code = of->list[i].code;
+    if (site_is_loop(&of->list[i])) return drains_container(s, of, i);
     struct site_assignment a;
     const bool del = strncmp(code, "del ", 4) == 0;
     const char *at = code + 4 * del;
@@ -83,10 +102,13 @@ static bool runs_backward(const struct search *s, const char *code)
     for (const char *p = code; *p;) {
         const size_t n = site_name_length(p);
         const char *called = n && p[n] == '(' ? text_last_part(arena_printf(s->arena, "%.*s", (int)n, p)) : NULL;
-        const char *def = called ? arena_printf(s->arena, "def %s(", called) : NULL;
+        const char *def = called ? arena_printf(s->arena, "def %s(", called) : NULL,
+                   *stored = called ? arena_printf(s->arena, "%s = lambda", called) : NULL;
         for (size_t k = 0; def && k < s->n; k++)
             for (size_t i = 0; i < s->files[k].n; i++) {
                 const struct site_code *c = &s->files[k];
+                const char *made = strstr(c->list[i].code, stored);
+                if (made && strstr(made, "backward(") && (made == c->list[i].code || made[-1] == '.')) return true;
                 if (strncmp(c->list[i].code, def, strlen(def)) != 0) continue;
                 for (size_t j = i + 1; j < site_code_end(c, i); j++)
                     if (strstr(c->list[j].code, "backward(")) return true;
@@ -96,9 +118,11 @@ static bool runs_backward(const struct search *s, const char *code)
     return false;
 }
 
-/* Does a backward pass come before statement i each time: earlier in the blocks around it, or in its loop? Not one in a
- * loop that fills the container (`fills`; n: in another function) and does not empty it. */
-static bool is_after_backward(const struct search *s, const struct site_code *code, size_t i, size_t fills)
+/* Does a backward pass belong to statement i each time: earlier in the blocks around it, in its loop, or (`before`)
+ * later in its block? Not one in a loop that fills the container (`fills`; n: in another function) and does not empty
+ * it. */
+static bool is_beside_backward(const struct search *s, const struct site_code *code, size_t i, size_t fills,
+                               bool *before)
 {
     const size_t function = function_around(code, i), block = site_code_parent(code, i);
     const bool loops = block < code->n && site_is_loop(&code->list[block]);
@@ -108,12 +132,14 @@ static bool is_after_backward(const struct search *s, const struct site_code *co
             j = site_code_end(code, j) - 1;
             continue;
         }
-        if (j == i || (j > i && !loops) || !encloses_statement(code, block, j) || !runs_backward(s, code->list[j].code))
+        if (j == i || !encloses_statement(code, block, j) || !runs_backward(s, code->list[j].code) ||
+            (j > i && !loops && (block == code->n || site_code_parent(code, j) != block)))
             continue;
         bool fills_only = false;
         for (size_t k = site_code_parent(code, j); k < code->n && k != function; k = site_code_parent(code, k))
             fills_only = fills_only || (site_is_loop(&code->list[k]) && fills < code->n &&
                                         encloses_statement(code, k, fills) && !encloses_statement(code, k, i));
+        *before = j > i;
         if (!fills_only) return true;
     }
     return false;
@@ -126,8 +152,8 @@ static bool has_call(const char *code, const char *call)
     return p && (p == code || !site_is_name_character(p[-1]));
 }
 
-/* The statement after a backward pass that empties the container, itself or by calling a function that does. */
-static bool find_empty(const struct search *s, const struct result_holder *h, struct result_site *empty)
+/* The statement beside a backward pass that empties the container, itself or by calling a function that does. */
+static bool find_empty(const struct search *s, const struct result_holder *h, struct site_window *window)
 {
     const char *by = NULL;
     for (unsigned round = 0; round < 2; round++)
@@ -138,12 +164,12 @@ static bool find_empty(const struct search *s, const struct result_holder *h, st
                 const char *name = def < c->n ? strchr(c->list[def].code, ' ') + 1 : "", *code = c->list[i].code;
                 const bool constructs = strncmp(name, "__init__(", 9) == 0;
                 if (round ? !by || !has_call(code, by) || site_is_function(&c->list[i])
-                          : constructs || !empties_container(s, code))
+                          : constructs || !empties_container(s, c, i))
                     continue;
                 const size_t fills = strcmp(s->names[k], h->file) == 0 ? site_code_at(c, h->line) : c->n;
                 const bool same = fills < c->n && function_around(c, fills) == def;
-                if (fills != i && is_after_backward(s, c, i, same ? fills : c->n)) {
-                    *empty = (struct result_site){
+                if (fills != i && is_beside_backward(s, c, i, same ? fills : c->n, &window->before)) {
+                    window->empty = (struct result_site){
                         .kind = GS_FRAME_PYTHON, .known = true, .file = s->names[k], .line = c->list[i].line};
                     return true;
                 }
@@ -175,7 +201,7 @@ bool site_find_window(struct site_builder *b, uint32_t stack, struct site_window
         add_window_file(b, &s, &(struct run_frame){.file = h->file, .line = h->line, .kind = GS_FRAME_PYTHON});
         uint32_t at = stack;
         RUN_EACH_FRAME (frame, b->run, at) add_window_file(b, &s, frame);
-        is = h->into && site_holder_loss(b, stack, h) == SITE_LOSS_YES && find_empty(&s, h, &window->empty);
+        is = h->into && site_holder_loss(b, stack, h) == SITE_LOSS_YES && find_empty(&s, h, window);
         window->into = h->into;
     }
     arena_free(&scratch);

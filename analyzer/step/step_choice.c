@@ -264,18 +264,48 @@ static void leave_out(const struct step_place_tree *t, uint32_t place, uint64_t 
     sums[place] = 0;
 }
 
-/* Events per iteration, if another line ran that many times, in every `every`-th: a whole number that is possible. */
-static uint64_t each_of(uint64_t events, uint64_t every, uint64_t times)
+/* Events per iteration, if another line ran that many times, in every `every`-th: a whole number that is possible.
+ * Otherwise the nearest, or 0 unless `nearest`: an inner loop has not always as many iterations. */
+static uint64_t each_of(uint64_t events, uint64_t every, uint64_t times, bool nearest)
 {
     enum { FAR = 1000 }; /* more than a step's allocations vary; bounds the search */
     const uint64_t usual = (events + every * times / 2) / (every * times);
     const uint64_t least = events / (every * (times + 1)), most = events / (every * (times - 1));
-    for (uint64_t away = 0; away <= most - least && away < FAR; away++) {
+    for (uint64_t away = 0; away <= most - least + 1 && away < FAR; away++) {
         const uint64_t less = usual > away ? usual - away : 0, more = usual + away;
-        if (less > least && events % less == 0) return less;
-        if (more && more <= most && events % more == 0) return more;
+        if (less > least && less <= most && events % less == 0) return less;
+        if (more > least && more <= most && events % more == 0) return more;
     }
-    return usual ? usual : 1;
+    return !nearest ? 0 : usual ? usual : 1;
+}
+
+/* The lines that run only now and then beside a busy one, in one of the loops around it. */
+struct seldom {
+    uint32_t lines[MANY_LINES], n;
+    uint64_t visits;
+    bool modulo;
+    uint64_t every, times; /* of the first condition with a number: 100 of `step % 100`; how often its line ran */
+};
+
+/* `inner`: the loop is around that of the busy line. Only conditions that state how often they hold tell then that they
+ * are not those of an inner loop, and only beside that. */
+static struct seldom seldom_beside(const struct step_place_tree *t, uint32_t line, int loop, bool inner)
+{
+    struct seldom found = {.n = 0};
+    struct step_gate gate;
+    for (uint32_t i = 1; i < t->n && found.n < MANY_LINES; i++) {
+        if (!is_seldom(t, i, line, loop, &gate)) continue;
+        const struct run_frame *f = run_stack_frame(t->run, t->places[i].stack);
+        if (inner && (!gate.every || step_gate_loop(t->run, f, 0) != loop)) continue;
+        found.visits += t->places[i].visits;
+        if (gate.modulo && !found.every) {
+            found.every = gate.every;
+            found.times = t->places[i].visits;
+        }
+        found.modulo = found.modulo || gate.modulo;
+        found.lines[found.n++] = i;
+    }
+    return found;
 }
 
 /* Leaves out the lines that run only now and then beside this one, if it is left at those only: logging, an
@@ -285,31 +315,22 @@ static bool leave_out_beside(struct step_place_tree *t, uint32_t line, uint64_t 
     enum { FEW_TIMES = 16 }; /* a condition that may always hold; a line can make so many blocks per iteration */
     struct step_place *p = &t->places[line];
     const struct run_frame *f = run_stack_frame(t->run, p->stack);
-    bool nested = false;
-    const int loop = p->kind == STEP_PLACE_LINE && f ? step_gate_loop(t->run, f, &nested) : 0;
+    const int loop = p->kind == STEP_PLACE_LINE && f ? step_gate_loop(t->run, f, 0) : 0;
+    int outer = loop ? step_gate_loop(t->run, f, loop) : 0;
     struct step_gate gate;
-    bool modulo = false;
-    uint64_t beside = 0, every = 0, times = 0, events;
-    uint32_t seldom[MANY_LINES], n = 0;
+    uint64_t events;
     if (!loop || !step_gate_read(t->run, f, loop, &gate) || gate.enclosed || gate.modulo) return false;
-    for (uint32_t i = 1; i < t->n && n < MANY_LINES; i++) {
-        if (!is_seldom(t, i, line, loop, &gate)) continue;
-        beside += t->places[i].visits;
-        if (gate.modulo && !every) {
-            every = gate.every;
-            times = t->places[i].visits;
-        }
-        modulo = modulo || gate.modulo;
-        seldom[n++] = i;
-    }
-    if (!n || p->visits > beside + beside / 4 + 2) return false;
-    const uint32_t stack = busiest_stack(t, line, modulo, &events);
-    if (events * 2 < p->visits * 3 || (!modulo && (nested || events < FEW_TIMES * p->visits))) return false;
-    for (uint32_t i = 0; i < n; i++) leave_out(t, seldom[i], sums);
+    struct seldom seldom = seldom_beside(t, line, loop, false);
+    const bool nested = outer, inner = !seldom.n;
+    for (; !seldom.n && outer; outer = step_gate_loop(t->run, f, outer)) seldom = seldom_beside(t, line, outer, true);
+    if (!seldom.n || p->visits > seldom.visits + seldom.visits / 4 + 2) return false;
+    const uint32_t stack = busiest_stack(t, line, seldom.modulo, &events);
+    if (events * 2 < p->visits * 3 || (!seldom.modulo && (nested || events < FEW_TIMES * p->visits))) return false;
+    for (uint32_t i = 0; i < seldom.n; i++) leave_out(t, seldom.lines[i], sums);
     for (uint32_t i = 1; i < t->n; i++)
         if (t->places[i].visits <= p->visits && lies_in(t, i, line)) t->places[i].repeats = true;
     *busy = (struct busy){line, stack, 0};
-    if (every && times >= FEW_PERIODS) busy->each = each_of(events, every, times);
+    if (seldom.every && seldom.times >= FEW_PERIODS) busy->each = each_of(events, seldom.every, seldom.times, !inner);
     return true;
 }
 

@@ -94,16 +94,14 @@ static int loop_around(const struct run_source_text *text, int line, int indent)
     return 0;
 }
 
-int step_gate_loop(struct run *run, const struct run_frame *f, bool *nested)
+int step_gate_loop(struct run *run, const struct run_frame *f, int inner)
 {
     const struct run_source_text *text = text_of(run, f);
-    *nested = false;
-    if (!text) return 0;
-    const char *own = text->lines[f->line - 1];
-    const bool header = gate_header_of(own) == HEADER_LOOP;
-    const int loop = !header ? loop_around(text, f->line, gate_indent_of(own)) : has_body(own) ? f->line : 0;
-    *nested = loop && loop_around(text, loop, gate_indent_of(text->lines[loop - 1]));
-    return loop;
+    if (!text || inner > f->line) return 0;
+    const int line = inner ? inner : f->line;
+    const char *code = text->lines[line - 1];
+    if (!inner && gate_header_of(code) == HEADER_LOOP) return has_body(code) ? line : 0;
+    return loop_around(text, line, gate_indent_of(code));
 }
 
 /* 0: more than a step's number can be. */
@@ -192,7 +190,6 @@ bool step_gate_read(struct run *run, const struct run_frame *f, int loop, struct
 
 bool step_gate_repeats(struct run *run, uint32_t stack, uint32_t outer)
 {
-    bool nested;
     for (uint32_t s = stack; s != RUN_NONE; s = run_stack_parent(run, s)) {
         const struct run_frame *f = run_stack_frame(run, s);
         const struct run_source_text *text = text_of(run, f);
@@ -200,7 +197,7 @@ bool step_gate_repeats(struct run *run, uint32_t stack, uint32_t outer)
             strstr(text->lines[f->line - 1], " for "))
             return true;
         if (s == outer) return false;
-        if (step_gate_loop(run, f, &nested)) return true;
+        if (step_gate_loop(run, f, 0)) return true;
     }
     return true;
 }

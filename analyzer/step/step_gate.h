@@ -11,9 +11,9 @@ struct step_gate {
     uint64_t every; /* 100 of `step % 100`, 0 unknown */
 };
 
-/* The header of the innermost loop around the frame's line, 0: none, or its source is unknown. Is that in another loop
- * of the function? */
-int step_gate_loop(struct run *run, const struct run_frame *f, bool *nested);
+/* The line of the header of the innermost loop around the frame's line, or around the loop `inner` if it is not 0. 0:
+ * there is none in the function, or its source is unknown. */
+int step_gate_loop(struct run *run, const struct run_frame *f, int inner);
 /* What guards the line within that loop, or within its function if `loop` is 0. False: the loop does not contain the
  * line. */
 bool step_gate_read(struct run *run, const struct run_frame *f, int loop, struct step_gate *gate);

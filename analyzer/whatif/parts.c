@@ -228,7 +228,9 @@ void whatif_note_pause(struct whatif *w, uint32_t process, const struct run_life
         w->spread[stack] |= 1;
 }
 
-/* Whose call path it is. Autograd's threads run while their caller waits, and have its call path or none of Python. */
+/* Whose call path it is. Autograd's threads run while their caller waits, and have its call path or none of Python:
+ * that of backward() or grad(). The forward pass of an autograd.Function and hooks of saved tensors are in other files.
+ */
 enum caller { NOT_EXAMINED, AUTOGRAD, SCRIPT, SCRIPT_GRAD /* within torch.func.grad and its kin */ };
 
 static enum caller caller_of(struct whatif *w, uint32_t stack)
@@ -238,7 +240,7 @@ static enum caller caller_of(struct whatif *w, uint32_t stack)
     if (*caller) return *caller;
     *caller = (!run_stack_is_in(w->run, stack, NULL, "_bootstrap_inner") &&
                !run_stack_is_in(w->run, stack, NULL, "<module>")) ||
-                      run_stack_is_in(w->run, stack, "/torch/autograd/", NULL)
+                      run_stack_is_in(w->run, stack, "/torch/autograd/__init__.py", NULL)
                   ? AUTOGRAD
               : run_stack_is_in(w->run, stack, "/torch/_functorch/eager_transforms", NULL) ? SCRIPT_GRAD
                                                                                            : SCRIPT;

@@ -144,6 +144,14 @@ def test_a_limit_with_a_table_of_our_own(recording, program, limit, shell):
         assert recording.sql("select count(*) + (select lost_events from process) from allocation") == [(6,)]
 
 
+@pytest.mark.parametrize("limit", range(3, 7))
+def test_a_limit_that_a_recorded_program_lowers(recording, limit):
+    recording.python("import resource\nfrom minicuda import Runtime, Tensor\nruntime = Runtime()\nfirst = Tensor(runtime, 100)\n"
+                     f"resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit}))\nsecond = Tensor(runtime, 200)\n")
+    assert [file.name for file in recording.folder.glob("run*")] == ["run.db"]
+    assert recording.sql("select bytes from allocation") == [(100,), (200,)]
+
+
 @pytest.mark.parametrize("limit", [501, 502, 503, 504, 506, 508, 512, 1024])
 def test_a_limit_near_our_numbers(recording, program, allocator, limit):
     """Recorded or not: in both cases the program's numbers are unchanged."""

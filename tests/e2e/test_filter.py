@@ -59,7 +59,7 @@ def test_what_is_recorded_under_a_filter(recording):
         assert "recording stopped here: a seccomp filter ends the process at fdatasync" in done.stderr
         assert recorded() == [(50,)] and recording.sql("select complete from process") == [(1,)]
         assert recording.sql("select value from meta where key = 'stopped'") == [("filter",)]
-        assert "because a seccomp filter would" in recording.gpuspy("report", "run.db").stdout
+        assert "because a seccomp filter or Syscall" in recording.gpuspy("report", "run.db").stdout
 
 
 @sanitized("a sanitizer's runtime makes system calls of its own")
@@ -88,3 +88,56 @@ int main(void)
     subprocess.run(["gcc", "-o", "few", "few.c"], cwd=recording.folder, check=True)
     done = recording.run("./few", check=False)
     assert (done.returncode, done.stdout, done.stderr) == (3, "decoded\n", "")
+
+
+DISPATCH = """#define _GNU_SOURCE
+#include <link.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int cudaMalloc(void **p, size_t n), cudaFree(void *p);
+static char selector;
+static int caught;
+static unsigned long low, bytes;
+static void catch(int number) { caught++; }
+static int find(struct dl_phdr_info *info, size_t size, void *unused)
+{
+    for (int i = 0; strstr(info->dlpi_name, "/libc.so") && i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_LOAD && info->dlpi_phdr[i].p_flags & PF_X)
+            low = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, bytes = info->dlpi_phdr[i].p_memsz;
+    return 0;
+}
+static void call(void)
+{
+    void *p;
+    for (int i = 0; i < 50; i++) if (!cudaMalloc(&p, 100)) cudaFree(p);
+}
+int main(int n, char **words)
+{
+    signal(SIGSYS, catch);
+    dl_iterate_phdr(find, 0);
+    call(); /* the runtime starts: its system calls are its own */
+    %s
+    selector = 1;
+    for (int i = 0; i < 50; i++) call();
+    printf("caught %%d\\n", caught);
+    fflush(stdout);
+    return 3;
+}
+"""
+
+
+@sanitized("a sanitizer's runtime makes system calls of its own")
+@pytest.mark.parametrize("call", ["prctl(59, 1, low, bytes, &selector);", "syscall(SYS_prctl, 59, 1, low, bytes, &selector);"])
+@pytest.mark.parametrize("begin", ["", "call(); "])
+def test_a_program_that_handles_system_calls_itself(recording, call, begin):
+    (recording.folder / "own.c").write_text((DISPATCH % call).replace("    call(); /*", f"    {begin}/*"))
+    subprocess.run(["gcc", "-w", "-o", "own", "own.c", f"-L{BUILD}/sim", BUILD / "sim/libcudart.so.13"], cwd=recording.folder, check=True)
+    bare = recording.run(recording.folder / "own", check=False, LD_PRELOAD="", LD_LIBRARY_PATH=BUILD / "torture/raw")
+    done = recording.run(recording.folder / "own", check=False, LD_LIBRARY_PATH=BUILD / "torture/raw")
+    assert (done.returncode, done.stdout) == (bare.returncode, bare.stdout) == (3, "caught 0\n"), done
+    assert ("recording stopped here" if begin else "not recording") + ": the program handles system calls itself" in done.stderr
+    assert recording.database.exists() == bool(begin)

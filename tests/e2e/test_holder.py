@@ -958,8 +958,25 @@ WINDOWS = {
     "of the update": (PPO + "    memory.clear()\n" + RUN, "memory.clear()"),
     "next iteration": ("for episode in range(9):\n    bank = []\n    for step in range(900):\n        bank.append(criterion(model(batch())))\n"
                        "    loss = sum(bank)\n    loss.backward()\n", "bank = []"),
-    # look-alikes: emptied before the backward pass, of another list, after a backward pass of something else, retained
-    "before": ("bank = []\n" + FILL + "        bank.clear()\n        loss.backward()\n", None),
+    # what the loss was computed from is emptied before its backward pass: huggingface/trl, cleanrl
+    "before": ("bank = []\n" + FILL + "        bank.clear()\n        loss.backward()\n", "bank.clear()"),
+    "drained": ("from collections import deque\nbank = deque()\n" + FILL.replace("loss = sum(bank)", "loss = 0") +
+                "        while bank:\n            loss = loss + bank.popleft()\n        loss.backward()\n", "while bank:"),
+    "counted": ("bank = []\n" + FILL.replace("loss = sum(bank)", "loss = 0") +
+                "        for _ in range(len(bank)):\n            loss = loss + bank.pop(0)\n        loss.backward()\n", "for _ in range(len(bank)):"),
+    "while any": ("bank = []\n" + FILL.replace("loss = sum(bank)", "loss = 0") +
+                  "        while len(bank) > 0:\n            loss = loss + bank.pop()\n        loss.backward()\n", "while len(bank) > 0:"),
+    "lambda": ("class Window:\n    def __init__(self):\n        self.losses = []\n        self.run = lambda: sum(self.losses).backward()\n"
+               "    def add(self, loss, step):\n        self.losses.append(loss)\n        if step % 900 == 899:\n            self.run()\n"
+               "            self.losses.clear()\nwindow = Window()\nfor step in range(1000):\n    window.add(criterion(model(batch())), step)\n",
+               "self.losses.clear()"),
+    # look-alikes: of another list, after a backward pass of something else, retained, only bounded, in another branch
+    "another drained": ("bank, other = [], []\n" + FILL + "        while other:\n            other.pop()\n        loss.backward()\n", None),
+    "bounded": ("bank = []\n" + FILL + "        loss.backward()\n        while len(bank) > 900:\n            bank.pop(0)\n", None),
+    "another branch": ("bank = []\n" + FILL + "        loss.backward()\n    elif step > 2000:\n        bank.clear()\n", None),
+    "lambda of another": ("bank = []\nclass Show:\n    def __init__(self):\n        self.run = lambda: print(len(bank))\n"
+                          "class Learn:\n    def __init__(self):\n        self.rerun = lambda: sum(bank).backward()\nshow = Show()\n" +
+                          FILL + "        show.run()\n        bank.clear()\n", None),
     "another": ("bank, other = [], []\n" + FILL + "        loss.backward()\n        other.clear()\n", None),
     "only shown": ("bank = []\n" + FILL.replace("loss = sum(bank)", "print(len(bank))") + "        out.backward()\n        bank.clear()\n", None),
     "retained": ("bank = []\n" + FILL + "        loss.backward(retain_graph=True)\n        bank.clear()\n", None),

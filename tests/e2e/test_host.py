@@ -2,6 +2,7 @@
 descriptor of the program, and does not change how the process ends. Each program runs with and without recording."""
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -67,6 +68,20 @@ def test_another_preloaded_library_wraps_the_same_functions(recording, order, ta
     assert done.stdout == bare.stdout and "fork 3\n" in bare.stdout and "cuMemAlloc 6\n" in bare.stdout
     assert other_lines(done.stderr) == []
     assert recording.sql("select bytes, count(*) from allocation group by 1 order by 1") == [(1000, 13), (2000, 3), (3000, 3)]
+
+
+@sanitized("the two share one runtime of the sanitizer")
+@pytest.mark.parametrize("space", [":", " "])
+def test_two_recorders_record_each_call_once(recording, space):
+    """An image's and the user's own, by hand: the first one records."""
+    copy = recording.folder / "image" / "libgpuspy.so"
+    copy.parent.mkdir()
+    shutil.copy(BUILD / "libgpuspy.so", copy)
+    done = recording.python("from minicuda import Runtime, Tensor\nruntime = Runtime()\nkept = Tensor(runtime, 1000)\n",
+                            LD_PRELOAD=f"{recording.environment()['LD_PRELOAD']}{space}{copy}")
+    assert len(own_lines(done.stderr)) == 1, done.stderr
+    assert recording.sql("select api, bytes from allocations") == [("cudaMalloc", 1000)]
+    assert not (recording.folder / "run-2.db").exists()
 
 
 # --- fork ----------------------------------------------------------------------------------------

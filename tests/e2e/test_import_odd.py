@@ -69,6 +69,23 @@ def test_an_event_of_more_members_than_there_can_be(tmp_path):
     assert "1 record was invalid and left out" in text
 
 
+@pytest.mark.parametrize("bytes_, category", [(8519680, "unknown"), (7864320, "parameters")])
+def test_a_block_from_before_is_a_parameter_if_a_state_has_its_size(tmp_path, bytes_, category):
+    """8,519,680 bytes are cuBLAS's workspace: large blocks of unknown request may differ by 1 MiB, these do not."""
+    run = Run()
+    run.segment(0, BASE, 400 * MIB)
+    run.alloc(0, BASE + 100 * MIB, bytes_, line=None)
+    for k in range(2):
+        run.alloc(0, BASE + k * 16 * MIB, 7864320, line=9)
+        adam = "/site-packages/torch/optim/adam.py"
+        run.traces[0][-1]["frames"][2:2] = [frame(111 + k, "_init_group", adam), frame(127, "step", adam)]
+    snapshot = run.snapshot()
+    snapshot["device_traces"][0] = snapshot["device_traces"][0][2:]
+    report = json.loads(gpuspy("report", "--json", write(tmp_path / "s.pickle", snapshot)).stdout)
+    [tensors] = [p for p in report["peak"] if p["layer"] == "tensor"]
+    assert tensors["by_category"] == {"optimizer_state": 2 * 7864320, category: bytes_}
+
+
 @pytest.mark.parametrize("skipped", [["free_requested"], ["free_completed"], ["segment_alloc"]])
 def test_events_that_follow_from_others_may_be_missing(tmp_path, skipped):
     """torch.cuda.memory._record_memory_history(skip_actions=…)"""

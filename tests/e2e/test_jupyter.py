@@ -45,6 +45,17 @@ def test_a_kernel_of_this_user(install, tmp_path):
     assert install("install").returncode == 0  # replaced
 
 
+def test_it_keeps_what_the_image_preloads(install, tmp_path):
+    """An allocator stays, another recorder does not."""
+    (tmp_path / "image").mkdir()
+    image = shutil.copy(BUILD / "libgpuspy.so", tmp_path / "image" / "libgpuspy.so")
+    done = install("install", LD_PRELOAD=f"libm.so.6 {image}")
+    assert done.returncode == 0, done.stderr
+    kernel = json.loads((tmp_path / "home/.local/share/jupyter/kernels/gpuspy/kernel.json").read_text())
+    own, *others = kernel["env"]["LD_PRELOAD"].split(":")
+    assert os.path.samefile(own, BUILD / "libgpuspy.so") and others == ["libm.so.6"]
+
+
 @pytest.mark.parametrize("words, more, where", [
     (["--prefix", "there"], {}, "there/share/jupyter/kernels/gpuspy"),
     (["--name", "other", "--user"], {}, "home/.local/share/jupyter/kernels/other"),

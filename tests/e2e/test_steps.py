@@ -103,6 +103,8 @@ SELDOM = {  # the body of a loop of 600 iterations, whose only line in each is f
     "method": "a = make(4096)\nlog(i)",
     "list": f"a = [make(512) for _ in range(80)]\nif i % 12 == 0:\n    {KEEPS}",
     "tokens": f"out = generate()\nif i % 50 == 0:\n    {KEEPS}",
+    "micro-batches": f"for _ in range(6):\n    m = make(512)\nif i % 20 == 0:\n    {KEEPS}",
+    "micro-batches and devices": f"for d in range(2):\n    for _ in range(3):\n        m = make(512)\nif i % EVERY == 0:\n    {KEEPS}",
 }
 RIGHT = {  # what must not become the step, or must stay one
     "logging": f"a = make(4096)\nb = make(99)\nif i % 10 == 0:\n    {KEEPS}",
@@ -135,6 +137,11 @@ def test_epochs_are_not_the_steps(recording, body):
     recording.python(looped(f"for i in range(120):\n{inner}\n{KEEPS}", "for epoch in range(5):\n"))
     steps, = recording.report()["steps"]
     assert (steps["source"], steps["n"]) == ("period", 600), steps
+
+
+def test_micro_batches_of_varying_number_beside_a_condition_give_no_steps(recording):
+    recording.python(looped(f"for _ in range(3 + i % 4):\n    m = make(512)\nif i % 20 == 0:\n    {KEEPS}"))
+    assert recording.report()["steps"] == []
 
 
 def test_a_condition_that_says_not_how_often_gives_no_steps(recording):

@@ -542,10 +542,12 @@ def test_progress_is_shown_and_removed(tmp_path):
     with Rows(path, seconds=100) as r:
         r.device()
         stacks = [r.stack("/home/me/a.py:1 f", f"/home/me/a.py:{i} g") for i in range(2, 50)]
-        r.db.executemany(
-            "INSERT INTO allocation_row(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) VALUES(?,0,?,?,?,0,?)",
-            ((DEVICE + 32 + 4096, 512 + i % 4096, i * 20000, 10**7 * (1 + i % 7), stacks[i % 48])
-             for i in range(2_000_000)))
+        r.db.execute("CREATE TEMP TABLE of(place INTEGER PRIMARY KEY, stack)")
+        r.db.executemany("INSERT INTO of VALUES(?,?)", enumerate(stacks))
+        r.db.execute("WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT 2000000) "
+                     "INSERT INTO allocation_row(kind,address,bytes,alloc_ns,life_ns,stream,alloc_stack_id) "
+                     "SELECT ?, 0, 512 + i % 4096, i * 20000, 10000000 * (1 + i % 7), 0, stack FROM n JOIN of ON place = i % 48",
+                     (DEVICE + 32 + 4096,))
     for view in ("stats", "report"):
         seen = terminal(view, "--no-pager", path)
         if "reading" in seen:  # a fast machine prints no progress

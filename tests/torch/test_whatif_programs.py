@@ -515,6 +515,21 @@ def test_a_result_that_depends_on_addresses_is_inexact(once):
     assert ours["exact"] or "lowest address" in ours["doubts"][0], ours
 
 
+def test_a_free_of_autograds_thread_beside_a_forward_pass_is_a_doubt(once, tmp_path):
+    """The forward pass of an autograd.Function is in a file of torch/autograd, but the program runs it."""
+    code = ("import torch\nclass Twice(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+            "        y = torch.empty(20 << 20, dtype=torch.uint8, device='cuda')\n        del y\n        return x * 2\n"
+            "x = torch.ones(1 << 20, device='cuda', requires_grad=True)\nfor _ in range(3):\n    Twice.apply(x)\n")
+    run = once("forward pass of a Function", "-c", code, SIMCUDA_CONTEXT="100MiB", SIMCUDA_MEMORY="2GiB")
+    assert asked(run.database, "--limit", "1GiB")["whatif"][0]["exact"]
+    changed = shutil.copy(run.database, tmp_path / "run.db")
+    with sqlite3.connect(changed) as db:  # as if a thread without Python had freed it
+        db.execute("UPDATE allocation_row SET free_stack_id = NULL WHERE abs(bytes) = ?", [20 << 20])
+    db.close()
+    [doubt] = asked(changed, "--limit", "1GiB")["whatif"][0]["doubts"]
+    assert "the threads of backward()" in doubt
+
+
 def test_waits_of_other_streams_without_effect_are_no_doubt(once):
     """The blocks are small beside the cache: the same segments serve all requests, however long the blocks wait."""
     code = ("import torch\nside = torch.cuda.Stream()\ncache = torch.empty(200 << 20, dtype=torch.uint8, device='cuda')\ndel cache\n"

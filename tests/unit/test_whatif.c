@@ -3,7 +3,6 @@
  * tests/e2e/test_whatif.py and tests/torch/test_whatif.py. */
 #include "tests/cases.h"
 #include <stdio.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "analyzer/caching/block_set.h"
@@ -38,7 +37,7 @@ static struct caching_rules rules_of(const char *conf)
 
 /* --- blocks ----------------------------------------------------------------------------------------- */
 
-enum { LIVE = 400, EVENTS = 20000 };
+enum { LIVE = 400, EVENTS = 20000, ORDERS = 1 + (WHATIF_MIRRORED | WHATIF_MIXED) };
 
 struct live {
     uint32_t block;
@@ -71,13 +70,14 @@ static int64_t random_request(void)
     return 1 + (int64_t)draw((uint64_t)most[draw(4)]);
 }
 
-static void run_with(const char *conf)
+static void run_with(const char *conf, unsigned order)
 {
     const struct caching_rules rules = rules_of(conf);
     struct whatif_lane lane;
     struct live live[LIVE];
     size_t n = 0, refused = 0;
     whatif_lane_start(&lane, &rules, draw(2), 512 * MIB);
+    lane.order = order;
     for (int i = 0; i < EVENTS; i++) {
         if (n == LIVE || (n && draw(100) < 52)) {
             const size_t at = draw(n);
@@ -115,7 +115,8 @@ static void test_blocks_lie_apart(void **state)
                                         "per_process_memory_fraction:0.8,garbage_collection_threshold:0.5",
                                         "expandable_segments:True,max_split_size_mb:32"};
     (void)state;
-    for (size_t i = 0; i < sizeof confs / sizeof *confs; i++) run_with(confs[i]);
+    for (size_t i = 0; i < sizeof confs / sizeof *confs; i++) run_with(confs[i], (unsigned)i % ORDERS);
+    for (unsigned order = 1; order < ORDERS; order++) run_with("", order);
 }
 
 static void test_pending_memory_is_nobodys(void **state)
@@ -165,6 +166,36 @@ static void test_segments_have_their_recorded_addresses_until_they_differ(void *
     whatif_lane_note_segment(&lane, address + 300 * MIB, 38 * MIB);
     assert_true(address_of_next(&lane, 3, 38 * MIB) < address);
     whatif_lane_free(&lane);
+}
+
+/* Whatever the order of the addresses: a segment that was freed is allocated again at one of the addresses that CUDA
+ * had given. Mixed ones neither ascend nor descend. */
+static void test_orders_of_segments(void **state)
+{
+    enum { N = 24 };
+    (void)state;
+    for (unsigned order = 0; order < ORDERS; order++) {
+        struct whatif_lane lane;
+        uint64_t at[N];
+        unsigned up = 0, known = 0;
+        whatif_lane_start(&lane, &caching_default_rules, false, N * 30 * MIB);
+        lane.order = order;
+        for (uint32_t i = 0; i < N; i++) at[i] = address_of_next(&lane, i, 30 * MIB);
+        for (uint32_t i = 1; i < N; i++) up += at[i] > at[i - 1];
+        if (order & WHATIF_MIXED)
+            assert_in_range(up, N / 6, N - 1 - N / 6);
+        else
+            assert_int_equal(up, order & WHATIF_MIRRORED ? 0 : N - 1);
+        for (uint32_t i = 0; i < N; i++) caching_release(lane.allocator, whatif_lane_take(&lane, i, at[i]));
+        caching_empty_cache(lane.allocator);
+        assert_int_equal(lane.other, 0);
+        for (uint32_t i = 0; i < N; i++) {
+            const uint64_t address = address_of_next(&lane, i, 30 * MIB);
+            for (uint32_t k = 0; k < N; k++) known += at[k] == address;
+        }
+        assert_int_equal(known, N);
+        whatif_lane_free(&lane);
+    }
 }
 
 /* Of expandable segments, whole pages are freed: of 20 MiB. */
@@ -690,12 +721,12 @@ static void test_a_set_finds_the_nearest_block(void **state)
 }
 
 CASES(test_blocks_lie_apart, test_pending_memory_is_nobodys,
-      test_segments_have_their_recorded_addresses_until_they_differ, test_what_an_emptied_cache_would_free,
-      test_the_end_of_a_pool_frees_its_own_segments, test_a_request_in_a_private_pool_frees_the_cache_since_2_13,
-      test_a_fraction_of_one_is_no_cap_since_2_10, test_throw_on_cudamalloc_oom,
-      test_large_expandable_blocks_fail_requests_before_2_6, test_a_retry_beside_a_private_pool_is_unsure,
-      test_an_expandable_segment_without_pages_ends, test_rounding, test_one_division_does_not_round_before_2_4,
-      test_private_pools_are_expandable_since_2_5, test_divisions_by_size, test_large_segment_size,
-      test_refused_settings, test_versions_take_settings, test_rest_of_a_list_by_version,
+      test_segments_have_their_recorded_addresses_until_they_differ, test_orders_of_segments,
+      test_what_an_emptied_cache_would_free, test_the_end_of_a_pool_frees_its_own_segments,
+      test_a_request_in_a_private_pool_frees_the_cache_since_2_13, test_a_fraction_of_one_is_no_cap_since_2_10,
+      test_throw_on_cudamalloc_oom, test_large_expandable_blocks_fail_requests_before_2_6,
+      test_a_retry_beside_a_private_pool_is_unsure, test_an_expandable_segment_without_pages_ends, test_rounding,
+      test_one_division_does_not_round_before_2_4, test_private_pools_are_expandable_since_2_5, test_divisions_by_size,
+      test_large_segment_size, test_refused_settings, test_versions_take_settings, test_rest_of_a_list_by_version,
       test_order_of_equal_blocks_by_version, test_what_an_expandable_segment_reserves,
       test_a_set_finds_the_nearest_block)
