@@ -9,7 +9,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "interpose/state.h"
 #include "schema/system_call.h"
 
 struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info)
@@ -52,7 +51,7 @@ static pid_t loaded_in; /* the process, 0 unknown: in a child of a bare clone no
 
 static bool stays_locked(void)
 {
-    return gs_elf_list_is_locked() && (atomic_load(&lock_lost) || (loaded_in && !gs_attached && getpid() != loaded_in));
+    return gs_elf_list_is_locked() && (atomic_load(&lock_lost) || (loaded_in && getpid() != loaded_in));
 }
 
 static int visit_unlocked(int (*visit)(struct dl_phdr_info *info, size_t size, void *data), void *data)
@@ -65,6 +64,11 @@ static int visit_unlocked(int (*visit)(struct dl_phdr_info *info, size_t size, v
         if (map->l_ld && map->l_name) result = visit(&info, sizeof info, data);
     }
     return result;
+}
+
+void gs_elf_load(void)
+{
+    loaded_in = (pid_t)gs_system_call(SYS_gettid);
 }
 
 int gs_elf_each(int (*visit)(struct dl_phdr_info *info, size_t size, void *data), void *data)
@@ -245,7 +249,6 @@ static GS_UNCHECKED int find_held_locks(struct dl_phdr_info *info, size_t size, 
 __attribute__((constructor)) static void find_list_lock(void)
 {
     struct held held = {.thread = (pid_t)gs_system_call(SYS_gettid)};
-    loaded_in = held.thread; /* the first one, unless gpuspy attaches */
     gs_elf_each(find_held_locks, &held);
     for (size_t i = 0; i < held.n; i++)
         if (!is_held_by(held.locks[i], held.thread)) list_lock = held.locks[i];
