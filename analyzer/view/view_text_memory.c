@@ -544,7 +544,9 @@ void view_text_memory(const struct draw_text *v)
         shown = 1;
     }
     if (v->brief && shown > 1) {
-        if (!r->ranks_n) print_overview(v, lead, n, n); /* the table of the ranks has these figures */
+        size_t gpus = 0;
+        for (size_t i = 0; i < n; i++) gpus += lead[i]->device >= 0;
+        if (!r->ranks_n || gpus != r->ranks_n) print_overview(v, lead, n, n); /* the table of the ranks has these figures */
         SORT(lead, n, by_bytes);
         shown = 1;
     }
