@@ -34,6 +34,7 @@
 static INSIDE unsigned depth;           /* a signal handler may fork in the middle of a fork */
 static INSIDE bool resting;             /* gs_fork_rest paused something; whether gpuspy is enabled may change later */
 static INSIDE bool prepared;            /* the handler before the fork has run */
+static INSIDE bool attaching;           /* … and was to prepare nothing else: gpuspy_attach may be at work */
 static INSIDE bool at_rest;             /* the drain is paused until the fork is done */
 static INSIDE bool quiet;               /* in the handlers: no thread reads the list of loaded objects for gpuspy */
 static INSIDE bool locked;              /* in the handlers: the session is locked */
@@ -71,7 +72,10 @@ void gs_fork_go_on(void)
  * another handler holds. */
 static void before_fork(void)
 {
-    if (!gs_session_is_enabled()) return;
+    if (!gs_session_is_enabled()) {
+        if (gs_attached) attaching = true, (void)gs_elf_rest(REST_IN_HANDLER_MS);
+        return;
+    }
     gs_fork_rest(REST_IN_HANDLER_MS);
     gs_shield_begin(&copying);
     prepared = true;
@@ -82,9 +86,10 @@ static void before_fork(void)
 /* These two run first. */
 static void after_in_parent(void)
 {
+    if (prepared || attaching) gs_elf_go_on();
+    attaching = false;
     if (!prepared) return;
     prepared = false;
-    gs_elf_go_on();
     if (locked) gs_session_unlock();
     locked = false;
     gs_shield_end(&copying);
@@ -98,11 +103,12 @@ static void after_in_child(void)
                        : !at_rest                          ? "gpuspy was writing the recording"
                        : !quiet || gs_elf_list_is_locked() ? "another thread was using the list of loaded libraries"
                                                            : NULL;
+    if (prepared || attaching) gs_elf_forked();
+    attaching = false;
     if (!prepared) {
         if (gs_dormant) gs_session_forked(); /* gpuspy_attach may be called here, too */
         return;
     }
-    gs_elf_forked();
     gs_reroute_forked();
     gs_stack_forked();
     gs_drain_forget(at_rest);

@@ -62,10 +62,10 @@ GS_UNCHECKED void *gs_libc_function(const char *name)
 }
 
 /* Also of another file: an image's recorder and the user's own may both be in LD_PRELOAD. Its functions are never the
- * real ones. */
+ * real ones. A program may define gpuspy_flush() itself, for runs without a recorder, but not what attaches one. */
 static GS_UNCHECKED bool is_recorder(ElfW(Addr) base, const ElfW(Dyn) * dynamic)
 {
-    return dynamic == _DYNAMIC || gs_elf_symbol_of(base, dynamic, "gpuspy_flush");
+    return dynamic == _DYNAMIC || gs_elf_symbol_of(base, dynamic, "gpuspy_attach");
 }
 
 GS_UNCHECKED bool gs_is_second_recorder(void)

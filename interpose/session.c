@@ -27,6 +27,7 @@
 #include "interpose/run_path.h"
 #include "interpose/setting.h"
 #include "interpose/shield.h"
+#include "interpose/stack_elf.h"
 #include "interpose/summary.h"
 #include "interpose/watcher.h"
 #include "schema/open_high.h"
@@ -361,7 +362,9 @@ static void leave_unprepared_child(void)
     atomic_store(&gs_session_page.here, true);
     atomic_store(&session.ended, false);
     gs_print_forget();
-    if (!recorded && gs_own_within(&session.lock, 0)) { /* it has nothing of another process yet */
+    const bool locked = gs_elf_list_is_locked(); /* by a thread that the child does not have */
+    gs_elf_forked();
+    if (!recorded && !gs_attached && !locked && gs_own_within(&session.lock, 0)) { /* nothing of its parent's yet */
         pthread_rwlock_unlock(&session.lock);
         return;
     }
@@ -371,7 +374,9 @@ static void leave_unprepared_child(void)
     } else if (session.forked_while) {
         gs_deactivate("not recording process %ld: it was forked while %s", (long)getpid(), session.forked_while);
     } else {
-        gs_deactivate("not recording process %ld: clone or _Fork copied it from one that is recorded", (long)getpid());
+        gs_deactivate("not recording process %ld: clone or _Fork copied it %s", (long)getpid(),
+                      recorded ? "from one that is recorded"
+                               : "while another thread was using the list of loaded libraries");
     }
 }
 

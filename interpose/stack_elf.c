@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "schema/system_call.h"
 
 struct gs_elf_range gs_elf_range(const struct dl_phdr_info *info)
@@ -43,6 +44,28 @@ static void enter_loader(void)
     }
 }
 
+/* A child was made while a thread that it does not have held the lock of the loader's list: it stays locked. Such a
+ * child is not recorded, but the real functions are still found. */
+static _Atomic bool lock_lost;
+static pid_t locks_in; /* the process whose threads hold it: no handler has run in a child of a bare clone */
+
+static bool stays_locked(void)
+{
+    return gs_elf_list_is_locked() && (atomic_load(&lock_lost) || (locks_in && getpid() != locks_in));
+}
+
+static int visit_unlocked(int (*visit)(struct dl_phdr_info *info, size_t size, void *data), void *data)
+{
+    int result = 0;
+    for (const struct link_map *map = _r_debug.r_map; map && !result; map = map->l_next) {
+        const ElfW(Phdr) dynamic = {.p_type = PT_DYNAMIC, .p_vaddr = (ElfW(Addr))map->l_ld - map->l_addr};
+        struct dl_phdr_info info = {
+            .dlpi_addr = map->l_addr, .dlpi_name = map->l_name, .dlpi_phdr = &dynamic, .dlpi_phnum = 1};
+        if (map->l_ld && map->l_name) result = visit(&info, sizeof info, data);
+    }
+    return result;
+}
+
 int gs_elf_each(int (*visit)(struct dl_phdr_info *info, size_t size, void *data), void *data)
 {
     const int saved = errno;
@@ -50,7 +73,7 @@ int gs_elf_each(int (*visit)(struct dl_phdr_info *info, size_t size, void *data)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     if (!visiting++) enter_loader();
-    const int result = dl_iterate_phdr(visit, data);
+    const int result = stays_locked() ? visit_unlocked(visit, data) : dl_iterate_phdr(visit, data);
     if (!--visiting) atomic_fetch_sub(&visitors, 1);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = saved;
@@ -72,6 +95,8 @@ void gs_elf_go_on(void)
 
 void gs_elf_forked(void)
 {
+    atomic_store(&lock_lost, stays_locked());
+    locks_in = getpid();
     atomic_store(&visitors, 0);
     atomic_store(&forks, 0);
     visiting = 0;
@@ -219,6 +244,7 @@ static GS_UNCHECKED int find_held_locks(struct dl_phdr_info *info, size_t size, 
 __attribute__((constructor)) static void find_list_lock(void)
 {
     struct held held = {.thread = (pid_t)gs_system_call(SYS_gettid)};
+    locks_in = getpid();
     gs_elf_each(find_held_locks, &held);
     for (size_t i = 0; i < held.n; i++)
         if (!is_held_by(held.locks[i], held.thread)) list_lock = held.locks[i];

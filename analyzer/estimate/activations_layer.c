@@ -343,13 +343,15 @@ static void put_scores(const struct estimate_act_sizes *z, const struct estimate
 }
 
 /* Grouped queries without a mask and not in 16 bits fit none of PyTorch's fused kernels: the "math" kernel keeps the
- * scores as eager attention does. Keys that transformers repeats are no longer grouped; flash_attention_2 casts. */
+ * scores as eager attention does. Keys that transformers repeats are no longer grouped; flash_attention_2 casts; a
+ * prepared model in 16 bits trains under a trainer's autocast more often than without. */
 bool estimate_act_falls_back(const struct plan *p, const struct estimate_act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;
+    bool wide = z->compute == 4 && !(p->prepared && p->precision->weights < 4);
 
-    return m->family == MODEL_LLAMA && m->kv_heads < m->heads && z->compute == 4 && z->variant != ACT_FUSED &&
-           !p->repeats_keys && !p->casts_queries && p->cp == 1; /* a ring of GPUs brings its own kernel */
+    return m->family == MODEL_LLAMA && m->kv_heads < m->heads && wide && z->variant != ACT_FUSED && !p->repeats_keys &&
+           !p->casts_queries && p->cp == 1; /* a ring of GPUs brings its own kernel */
 }
 
 bool estimate_act_bias_learns(const struct plan *p, bool cross)

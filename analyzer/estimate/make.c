@@ -62,6 +62,9 @@ static void add_notes(const struct plan *p, struct estimate_result *r)
                       p->inference || p->frozen == PLAN_FROZEN_TOWER || p->adapter != PLAN_ADAPTER_NONE
                           ? ""
                           : ", gradients and states");
+    if (s->stored && p->inference && !p->weights)
+        estimate_note(r, "The published checkpoint has weights in %s; here they are in 16 or 32 bits: --weights %s",
+                      s->stored, s->stored);
     if (*p->model->note) estimate_note(r, "%s", p->model->note);
 }
 

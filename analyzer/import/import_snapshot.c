@@ -521,6 +521,9 @@ static void write_about(struct importer *s)
     if (s->unmatched) import_feed_note(s->feed, "unmatched", "%llu", (unsigned long long)s->unmatched);
     if (s->from.refused) import_feed_damaged(s->feed, s->from.refused);
     remark_totals(s);
+    if (s->from.lacks_segments)
+        import_feed_remark(s->feed, ++s->remarks_n,
+                           "the history lacks events of segments: gpuspy shows what was reserved at its end");
     for (int d = 0; d < IMPORT_DEVICES; d++)
         if (s->inferred[d])
             import_feed_remark(

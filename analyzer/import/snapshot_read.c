@@ -263,9 +263,58 @@ static bool has_address_twice(const struct import_snapshot *s, enum import_actio
     return twice;
 }
 
+SORT_ORDER(order_segments, struct import_snapshot_piece, SORT_UP(x->address, y->address))
+
+/* Is a block outside of all segments, although no event allocates or frees one? */
+static bool has_block_outside(const struct import_snapshot *s)
+{
+    struct import_snapshot_piece *list = arena_realloc(NULL, s->segments.n + 1, sizeof *list);
+    const size_t n = s->segments.n;
+    bool outside = false;
+    if (n) memcpy(list, s->segments.list, n * sizeof *list);
+    SORT(list, n, order_segments);
+    for (size_t i = 0; i < s->events_n && !outside; i++) {
+        const struct import_snapshot_event *e = &s->events[i];
+        const size_t at = SORT_COUNT(n, k, list[k].address <= e->address);
+        outside =
+            e->action == IMPORT_ALLOC && !(at && e->address - list[at - 1].address < (uint64_t)list[at - 1].bytes);
+    }
+    free(list);
+    return outside;
+}
+
+/* Do the events of segments contradict each other, or the segments at the end? */
+static bool lacks_segment_events(const struct import_snapshot *s, const size_t n[])
+{
+    enum { TAKEN, FREED, STAYS };
+    struct map last = {0};
+    bool lacks = false;
+    if (n[IMPORT_MAP] || n[IMPORT_UNMAP] || !s->segments.n) return false;
+    if (!n[IMPORT_TAKE] && !n[IMPORT_GIVE_BACK]) return has_block_outside(s);
+    for (size_t i = 0; i < s->events_n && !lacks; i++) {
+        const struct import_snapshot_event *e = &s->events[i];
+        if (e->action != IMPORT_TAKE && e->action != IMPORT_GIVE_BACK) continue;
+        uint32_t *now = map_at(&last, map_hash(e->address) ^ e->device);
+        const uint32_t next = e->action == IMPORT_TAKE ? TAKEN : FREED;
+        lacks = *now == next;
+        *now = next;
+    }
+    for (size_t i = 0; i < s->segments.n && !lacks; i++) {
+        uint32_t *now = map_at(&last, map_hash(s->segments.list[i].address) ^ s->segments.list[i].device);
+        lacks = *now == FREED;
+        *now = STAYS;
+    }
+    for (size_t i = 0; i < s->events_n && !lacks; i++) {
+        const struct import_snapshot_event *e = &s->events[i];
+        lacks = e->action == IMPORT_TAKE && map_get(&last, map_hash(e->address) ^ e->device) == TAKEN;
+    }
+    map_free(&last);
+    return lacks;
+}
+
 /* The program can choose which events PyTorch records (skip_actions, since 2.10). A completed free can replace a
  * requested one, except for the first event of a ring, which may be the second half of such a pair. If allocations or
- * frees are missing, it is unknown what is live at which time. */
+ * frees are missing, it is unknown what is live at which time; if events of segments are, what is reserved. */
 static void settle_skipped(struct import_snapshot *s)
 {
     size_t n[IMPORT_OTHER + 1] = {0}, later_n = 0;
@@ -282,6 +331,10 @@ static void settle_skipped(struct import_snapshot *s)
     if (!n[IMPORT_ALLOC] && (n[IMPORT_TAKE] || has_address_twice(s, IMPORT_FREE))) s->skipped = "allocations";
     if (!n[IMPORT_FREE] && !n[IMPORT_COMPLETED] && has_address_twice(s, IMPORT_ALLOC)) s->skipped = "frees";
     if (s->skipped) s->events_n = 0;
+    s->lacks_segments = lacks_segment_events(s, n);
+    for (size_t i = 0; s->lacks_segments && i < s->events_n; i++)
+        if (s->events[i].action == IMPORT_TAKE || s->events[i].action == IMPORT_GIVE_BACK)
+            s->events[i].action = IMPORT_OTHER;
 }
 
 /* Before 2.1 a block has a `history` instead of frames and the requested size. */

@@ -76,7 +76,7 @@ struct import_snapshot {
     bool has_pool_ids;     /* events have pool ids */
     ARENA_LIST(struct import_snapshot_event, events);
     const char *skipped; /* events that the program did not record, so that the others were dropped; NULL: none */
-    bool timed;
+    bool timed, lacks_segments; /* lacks_segments: some of their events were not recorded, so that all were dropped */
     struct import_snapshot_pieces segments, blocks;
     ARENA_LIST(struct import_snapshot_note, notes); /* sorted by time */
     struct import_snapshot_total totals[IMPORT_TOTALS_N];

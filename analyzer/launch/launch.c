@@ -142,18 +142,19 @@ void launch_set(struct launch *l, const char *name, const char *value)
     l->value[l->variables++] = value;
 }
 
-enum preload_kind { PRELOAD_SANITIZER, PRELOAD_RECORDER, PRELOAD_OTHER };
+enum preload_kind { PRELOAD_FIRST, PRELOAD_RECORDER, PRELOAD_OTHER };
 
-/* A sanitizer's runtime library must come before all other entries. A recorder, such as an image's, would record each
- * call a second time, below this one. */
+/* A sanitizer's runtime library must come before all other entries. torch_memory_saver maps and unmaps memory within
+ * cudaMalloc, and while a server sleeps: below it, the recorder sees what it does. An image's recorder gives way. */
 static enum preload_kind preload_kind_of(const char *entry, size_t n)
 {
-    static const char *const stems[] = {"libasan.", "libtsan.", "liblsan.", "libubsan.", "libhwasan.", "libclang_rt."};
+    static const char *const stems[] = {"libasan.",   "libtsan.",     "liblsan.",          "libubsan.",
+                                        "libhwasan.", "libclang_rt.", "torch_memory_saver"};
     const char *slash = memrchr(entry, '/', n), *name = slash ? slash + 1 : entry;
 
     n -= (size_t)(name - entry);
     if (n == strlen("libgpuspy.so") && memcmp(name, "libgpuspy.so", n) == 0) return PRELOAD_RECORDER;
-    return ANY_OF(s, stems, COUNT_OF(stems), n > strlen(*s) && strncmp(name, *s, strlen(*s)) == 0) ? PRELOAD_SANITIZER
+    return ANY_OF(s, stems, COUNT_OF(stems), n > strlen(*s) && strncmp(name, *s, strlen(*s)) == 0) ? PRELOAD_FIRST
                                                                                                    : PRELOAD_OTHER;
 }
 
@@ -174,7 +175,7 @@ char *launch_preloaded(const char *library)
     char *preload = malloc(size);
 
     if (!preload) return NULL;
-    add_preload_entries(preload, size, &used, others ? others : "", PRELOAD_SANITIZER);
+    add_preload_entries(preload, size, &used, others ? others : "", PRELOAD_FIRST);
     used += (size_t)snprintf(preload + used, size - used, "%s%s", used ? ":" : "", library);
     add_preload_entries(preload, size, &used, others ? others : "", PRELOAD_OTHER);
     return preload;

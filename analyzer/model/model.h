@@ -147,10 +147,11 @@ struct model_shape {
     bool relu;                            /* BART's kind */
     bool logits_bias;                     /* BART's kind: a float32 buffer is added to the logits */
     bool dropout;                         /* of the residual stream and the scores, in a rotary model (StarCoder2) */
-    bool joined_cache; /* its published code joins the caches of all layers anew for each layer that reads a prompt */
-    bool tuple_cache;  /* its published code keeps keys and values in tuples: the old and the new cache are live */
-    bool fused_qkv;    /* q, k and v are stored as one matrix (GPT-2, NeoX, Phi-3, torchvision) */
-    bool fused_gate;   /* the MLP's gate and up matrices are stored as one (Phi-3) */
+    bool joined_cache;  /* its published code joins the caches of all layers anew for each layer that reads a prompt */
+    bool tuple_cache;   /* its published code keeps keys and values in tuples: the old and the new cache are live */
+    const char *stored; /* the format of its published weights, a word of --weights; NULL: 16 or 32 bits */
+    bool fused_qkv;     /* q, k and v are stored as one matrix (GPT-2, NeoX, Phi-3, torchvision) */
+    bool fused_gate;    /* the MLP's gate and up matrices are stored as one (Phi-3) */
     bool qkv_bias, out_bias, mlp_bias, head_bias; /* of q, k, v; of the output projection; of the MLP */
     bool no_k_bias;                               /* with qkv_bias: the keys have none (Whisper) */
     bool qk_norm;                                 /* RMSNorm of each head's queries and keys (Qwen3) */

@@ -671,6 +671,7 @@ static void list_ooms(struct oom_failures *o)
     report->ooms = arena_alloc(o->b->arena, room * sizeof *report->ooms);
     const bool first = end < o->groups_n && o->groups[end].fatal;
     if (first) list_group(o, end, room);
+    if (report->ooms_n) oom_drop_denied_growth(o->b, &report->ooms[0]);
     for (size_t i = o->groups_n; i-- > 0;)
         if (o->groups[i].fatal && !(first && i == end)) list_group(o, i, room);
     for (unsigned retried = 0; retried < 2; retried++)

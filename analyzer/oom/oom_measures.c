@@ -523,7 +523,8 @@ static void no_grad(struct oom_sight *s)
                            "backward pass follows it)%s",
                            line ?: "", line ? ": " : "", sure ? "" : ", unless it is already there")
                     : "if no backward pass follows: use `torch.inference_mode()` or `torch.no_grad()`");
-    if ((s->evaluates && sure) || (s->layers && s->kept >= s->need)) lead_measure(s, before);
+    if ((s->evaluates && (sure || (s->named && s->keeps))) || (s->layers && s->kept >= s->need))
+        lead_measure(s, before);
 }
 
 static bool is_of_untrained(const struct oom_sight *s, const struct result_category_line *l)
@@ -658,6 +659,14 @@ static bool is_data(const struct oom_sight *s, const struct result_category_line
     return is;
 }
 
+/* Are they a model's weights, which no batch can replace? */
+static bool are_weights(const struct oom_sight *s, uint32_t stack)
+{
+    static const char *const loads[] = {"safe_open(", "load_file(", "state_dict"}, *const names[] = {"weight", "param"};
+    return ANY_OF(l, loads, COUNT_OF(loads), site_function_has(s->b, stack, *l)) ||
+           ANY_OF(x, names, COUNT_OF(names), site_statement_has(s->b, stack, *x));
+}
+
 /* Batches, or a whole data set, that were copied to the GPU in advance and are still there. */
 static void measure_data(struct oom_sight *s)
 {
@@ -672,6 +681,14 @@ static void measure_data(struct oom_sight *s)
     const int64_t held = bytes_of_kind(s, is_data);
     if (held == 0 || held < s->f->live / 4 || s->f->pending) return; /* pending passes keep their own inputs */
     struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
+    if (are_weights(s, heaviest)) {
+        add_measure(s, OOM_EFFORT_ARGUMENT, held / 2, OOM_MEASURE_AT_MOST,
+                    TEXT(s,
+                         "%s: this line puts %s of weights on the GPU; if they are fp32, load them in bf16, or leave a "
+                         "part of them on the host",
+                         oom_place_text(&words, heaviest), SIZE(s, held)));
+        return;
+    }
     (void)add_drop(
         s, OOM_EFFORT_LINE, is_data, "without that data", held,
         TEXT(

@@ -480,10 +480,14 @@ void oom_explain_leak(struct oom_words *w)
                          oom_place_text(w, f->growing_stack), tensors ? "referenced" : "live", rhythm_text(w),
                          leak_share_text(w, f->growing_heaviest), others);
     const int64_t each = f->growing_heaviest / (int64_t)(f->growing_count ? f->growing_count : 1);
-    if (measure_captured(w, TEXT(w, "%s;", holder_text(w, "the line that keeps them is unknown")))) return;
+    const char *unknown = f->growing_native && site_runs_python(w->b->run, w->v->process)
+                              ? "the line that keeps them is unknown without Python's frames (leave out "
+                                "`GPUSPY_STACKS=native`)"
+                              : "the line that keeps them is unknown";
+    if (measure_captured(w, TEXT(w, "%s;", holder_text(w, unknown)))) return;
     measure_no_graph(w);
     measure_drop(w, &w->v->growing, -1, RESULT_CERTAINTY_INFERRED, "if the program needs all of it on the GPU at once",
-                 TEXT(w, "%s; %s", holder_text(w, "the line that keeps them is unknown"), instead_text(w, each)));
+                 TEXT(w, "%s; %s", holder_text(w, unknown), instead_text(w, each)));
 }
 
 /* Beside a step that does not fit, memory that grew over the steps: without it, the request would have fit. */

@@ -7,6 +7,7 @@
 #include "analyzer/step/cadence.h"
 #include "analyzer/question/signature.h"
 #include "analyzer/question/question.h"
+#include "analyzer/site/native_source.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -125,7 +126,7 @@ static bool many_tiny(const struct flow *f, const struct result_pace *pace, bool
 static bool has_python_program(const struct site_builder *b)
 {
     bool has = step_has_tensors(b) || category_has_python(b->run);
-    RUN_EACH (p, run_processes, b->run) has = has || p->python_version || (p->command && strstr(p->command, "python"));
+    for (uint32_t p = 0; p < b->report->processes_n; p++) has = has || site_runs_python(b->run, p);
     return has;
 }
 

@@ -117,10 +117,13 @@ static bool calls_one_of(struct site_search *s, const struct site_code *code, co
 {
     bool calls = false;
     for (size_t n = 0; n < names->n && !calls; n++) {
-        const char *call = arena_printf(s->scratch, "%s(", names->list[n]);
+        const char *call = arena_printf(s->scratch, "%s(", names->list[n]),
+                   *made = arena_printf(s->scratch, "defaultdict(%s)", names->list[n]),
+                   *factory = arena_printf(s->scratch, "default_factory=%s)", names->list[n]);
         for (size_t k = 0; k < code->n && !calls; k++) {
             const char *text = code->list[k].code, *p = strstr(text, call);
-            calls = p && (p == text || !site_is_name_character(p[-1])) && strncmp(text, "class ", 6) != 0;
+            calls = (p && (p == text || !site_is_name_character(p[-1])) && strncmp(text, "class ", 6) != 0) ||
+                    strstr(text, made) || strstr(text, factory);
         }
     }
     return calls;

@@ -271,6 +271,12 @@ const char *site_native_growth_advice(struct site_builder *b, const struct resul
                : "free each block after its last use, also if a function returns early";
 }
 
+bool site_runs_python(const struct run *run, uint32_t process)
+{
+    const struct run_process *p = run_process_at(run, process);
+    return p->python_version || (p->command && strstr(p->command, "python"));
+}
+
 const char *site_cpp_words(struct site_builder *b, uint32_t process, const char *text)
 {
     static const struct {
@@ -279,7 +285,7 @@ const char *site_cpp_words(struct site_builder *b, uint32_t process, const char 
                  {"torch.no_grad()", "torch::NoGradGuard"},
                  {" (.tolist() of several values)", ""},
                  {".item()", ".item<float>()"}};
-    if (!text || b->report->imported || run_process_at(b->run, process)->python_version) return text;
+    if (!text || b->report->imported || site_runs_python(b->run, process)) return text;
     EACH (w, words, COUNT_OF(words)) {
         const char *rest = text;
         for (const char *at; (at = strstr(rest, w->python)) != NULL;) {

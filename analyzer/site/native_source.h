@@ -15,6 +15,9 @@ const char *site_native_keeper(struct site_builder *b, const struct result_site 
  * it? Then its callers decide how long the memory lives. */
 bool site_returns_memory(struct run *run, const char *file, int line);
 
+/* Also if its Python frames were not recorded. */
+bool site_runs_python(const struct run *run, uint32_t process);
+
 /* An advice about PyTorch in the words of the process's language: in a process without Python "torch::NoGradGuard" in
  * place of "torch.no_grad()". In the arena, or `text` itself. */
 const char *site_cpp_words(struct site_builder *b, uint32_t process, const char *text);

@@ -799,8 +799,7 @@ def test_qlora_is_a_word():
     q, lora = (answer(*LLAMA, *words)["peak"] for words in (["--adapter", "qlora", "--checkpointing", "none"],
                                                             ["--adapter", "lora", "--weights", "nf4-double"]))
     allocated = lambda peak, key: peak[key] - peak["parts"]["allocator"][key]
-    assert allocated(q, "low_bytes") > allocated(lora, "low_bytes")  # products return float32, as what they read
-    assert allocated(q, "high_bytes") == pytest.approx(allocated(lora, "high_bytes"), rel=0.001)
+    assert all(allocated(q, key) > allocated(lora, key) for key in ("low_bytes", "high_bytes"))  # products return float32, as what they read
     assert allocated(q, "bytes") - allocated(lora, "bytes") > 2 * 2 * 128256 * 4096  # peft: embeddings and output in float32
     e = answer(*LLAMA, "--adapter", "qlora", "--weights", "nf4")
     assert e["plan"]["weights"] == "nf4" and e["plan"]["adapter"] == "lora"

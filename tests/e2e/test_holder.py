@@ -127,6 +127,12 @@ SHAPES = {
                   "train_loss += output.loss"),
     # horovod/horovod 641, microsoft/SpareNet 12: a meter adds up tensors
     "meter": ("meter = Meter()\n" + LOOP + "    meter.update(loss)\n", "self.sum += value"),
+    # pytorch/vision references/detection/utils.py, facebookresearch/detr util/misc.py: the class makes the missing meters
+    "meter by key": ("from collections import defaultdict\nclass Smoothed:\n    def __init__(self):\n        self.total = 0\n"
+                     "    def update(self, value, n=1):\n        self.total += value * n\nclass Logger:\n    def __init__(self):\n"
+                     "        self.meters = defaultdict(Smoothed)\n    def update(self, **kwargs):\n        for k, v in kwargs.items():\n"
+                     "            self.meters[k].update(v)\nTensor.__mul__ = lambda x, n: Tensor(x, bytes=4096)\nlogger = Logger()\n" + LOOP +
+                     "    logger.update(loss=loss)\n", "self.total += value * n"),
     # jacobgil/pytorch-grad-cam 71, MarvinLvn/voice-type-classifier 12
     "predictions": ("predictions = []\nfor step in range(1000):\n    p = model(batch())\n    predictions.append(p)\n",
                     "predictions.append(p)"),
@@ -755,6 +761,7 @@ FAILS = "def work(n):\n    out = model(batch())\n    raise ValueError('bad', n)\
     ("", LOSS + "class Log:\n    def sum(self, values):\n        for value in values: pass\ntotal = Log().sum(loss() for step in range(1000))\n"),
     # methods of a class that the program does not use
     ("", METERS + LOOP + "    log.log(loss=loss)\n    keep(loss)\n"),
+    ("", METERS.replace("self.loss = Mean()", "self.loss = __import__('collections').defaultdict(Mean)['loss']") + LOOP + "    log.log(loss=loss)\n    keep(loss)\n"),
     ("", METERS.replace("self.sum += x.item()", "self.last = x") + LOOP + "    log.log(loss=loss)\n    keep(loss)\n"),
     # the text of an exception
     *[("", FAILS + store + "\n") for store in ("bad.append('%s' % e)", "bad.append('{}'.format(e))", "bad.append((step, e.args[0]))",

@@ -356,15 +356,31 @@ int main(void)
 """
 
 
-def test_a_child_of_a_thread_in_dl_iterate_phdr(recording):
-    """In such a child the list stays locked forever: gpuspy does not read it, and says that it does not record the child."""
-    (recording.folder / "listing.c").write_text(LISTING.replace("\\\\n", "\\n"))
+@pytest.mark.parametrize("first", ["cudaMalloc(&pointer, 1000)", "cudaFree(0)"])
+def test_a_child_of_a_thread_in_dl_iterate_phdr(recording, first):
+    """In such a child the list stays locked forever: gpuspy does not lock it, and says that it does not record the child.
+    The child's first function may be one that the parent has not called."""
+    (recording.folder / "listing.c").write_text(LISTING.replace("\\\\n", "\\n").replace("cudaMalloc(&pointer, 1000)", first)
+                                                .replace("size_t);", "size_t), cudaFree(void *);"))
     subprocess.run(["gcc", "-o", recording.folder / "listing", recording.folder / "listing.c", f"-L{BUILD}/sim",
                     "-l:libcudart.so.13", "-lpthread"], check=True)
     bare, done = (recording.run(recording.folder / "listing", **more) for more in ({"LD_PRELOAD": ""}, {}))
     assert done.stdout == bare.stdout
     assert "it was forked while another thread was using the list of loaded libraries" in done.stderr
-    assert recording.sql("select bytes from allocation") == [(1000,), (3000,)]
+    assert recording.sql("select bytes from allocation") == [(1000,), (3000,)][first != "cudaMalloc(&pointer, 1000)":]
+
+
+def test_a_child_of_a_bare_clone_beside_a_thread_in_dl_iterate_phdr(recording):
+    """It makes the first CUDA call, and gpuspy would wait for that lock forever."""
+    source = LISTING.replace("\\\\n", "\\n").replace(" || cudaMalloc(&pointer, 1000)", "").replace("= fork()", "= syscall(SYS_clone, 17, 0, 0, 0, 0)")
+    (recording.folder / "listing.c").write_text("#include <sys/syscall.h>\n" + source)
+    subprocess.run(["gcc", "-w", "-o", recording.folder / "listing", recording.folder / "listing.c", f"-L{BUILD}/sim",
+                    "-l:libcudart.so.13", "-lpthread"], check=True)
+    raw = {"LD_LIBRARY_PATH": BUILD / "torture/raw"}
+    bare, done = (recording.run(recording.folder / "listing", **raw, **more) for more in ({"LD_PRELOAD": ""}, {}))
+    assert done.stdout == bare.stdout
+    assert "copied it while another thread was using the list of loaded libraries" in done.stderr
+    assert recording.sql("select bytes from allocation") == [(3000,)]
 
 
 # --- threads that fork at the same time --------------------------------------------------------------

@@ -104,6 +104,24 @@ def test_events_that_follow_from_others_may_be_missing(tmp_path, skipped):
         assert part == whole
 
 
+@pytest.mark.parametrize("skipped", [[], ["segment_alloc"], ["segment_free"], ["segment_alloc", "segment_free"]])
+def test_events_of_segments_may_be_missing(tmp_path, skipped):
+    run = Run()
+    for k in range(4):
+        run.segment(0, BASE + k % 2 * 64 * MIB, 20 * MIB)
+        run.alloc(0, BASE + k % 2 * 64 * MIB, 20 * MIB, line=k)
+        if k < 3:
+            run.free(0, BASE + k % 2 * 64 * MIB)
+            run.event(0, "segment_free", BASE + k % 2 * 64 * MIB, run.segments.pop((0, BASE + k % 2 * 64 * MIB))[0])
+    run.segment(0, BASE + 512 * MIB, 30 * MIB)
+    snapshot = run.snapshot()
+    snapshot["device_traces"] = [[e for e in snapshot["device_traces"][0] if e["action"] not in skipped]]
+    file = write(tmp_path / "s.pickle", snapshot)
+    [device] = [p for p in json.loads(gpuspy("report", "--json", file).stdout)["peak"] if p["layer"] == "device"]
+    assert device["bytes"] == device["end_bytes"] == 50 * MIB
+    assert ("the history lacks events of segments" in one_line(gpuspy("report", file).stdout)) == bool(skipped)
+
+
 @pytest.mark.parametrize("skipped, missing", [(["alloc"], "allocations"), (["free_requested", "free_completed"], "frees"),
                                               (["alloc", "free_requested", "free_completed"], "allocations")])
 def test_events_without_which_the_others_mean_nothing(tmp_path, skipped, missing):

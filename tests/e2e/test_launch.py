@@ -201,3 +201,42 @@ def test_an_images_recorder_gives_way(tmp_path):
     assert done.returncode == 0 and "image" not in done.stdout and "libcudart" in done.stdout, done.stdout
     rows = subprocess.check_output([GPUSPY, "sql", "--json", "run.db", "SELECT api FROM allocations"], cwd=tmp_path, text=True)
     assert [row["api"] for row in json.loads(rows)] == ["cudaMalloc"]
+
+
+SAVER = """#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+typedef unsigned long long handle;
+int cuMemCreate(handle *, size_t, void *, handle), cuMemAddressReserve(void **, size_t, size_t, void *, handle);
+int cuMemMap(void *, size_t, size_t, handle, handle), cuMemUnmap(void *, size_t), cuMemRelease(handle);
+static void *at; static handle now; static size_t bytes;
+static int map(void)
+{
+    int place[8] = {1, 0, 1, 0};
+    return cuMemCreate(&now, bytes, place, 0) || cuMemMap(at, bytes, 0, now, 0);
+}
+void sleep_now(void) { cuMemUnmap(at, bytes); cuMemRelease(now); }
+void wake(void) { map(); }
+int cudaMalloc(void **out, size_t n)
+{
+    ((int (*)(void *))dlsym(RTLD_NEXT, "cudaFree"))(0);
+    int failed = cuMemAddressReserve(&at, bytes = n, 0, 0, 0) || map();
+    *out = at;
+    return failed;
+}
+"""
+
+
+def test_a_library_that_maps_memory_within_cudamalloc_comes_first(tmp_path):
+    """torch_memory_saver, which SGLang preloads: its memory is that of the device while a server sleeps, and afterwards."""
+    (tmp_path / "saver.c").write_text(SAVER)
+    saver = tmp_path / "torch_memory_saver_hook_mode_preload.abi3.so"
+    subprocess.run(["gcc", "-w", "-shared", "-fPIC", "-o", saver, "saver.c", f"-L{BUILD}/sim", "-l:libcuda.so.1", "-ldl"], cwd=tmp_path, check=True)
+    code = (f"import ctypes\nlib = ctypes.CDLL(None)\np = ctypes.c_void_p()\n"
+            "assert lib.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(64 << 20)) == 0\nlib.sleep_now()\nlib.wake()\n")
+    done = subprocess.run([GPUSPY, "run", "--", sys.executable, "-c", code], cwd=tmp_path, text=True, capture_output=True, timeout=SECONDS,
+                          env={**environment(), "LD_LIBRARY_PATH": str(BUILD / "sim"), "LD_PRELOAD": f"{saver}:{BUILD / 'sim/libcudart.so.13'}"})
+    assert done.returncode == 0, done.stderr
+    rows = subprocess.check_output([GPUSPY, "sql", "--json", "run.db", "SELECT api, bytes >> 20 AS mib FROM allocations WHERE layer='device'"],
+                                   cwd=tmp_path, text=True)
+    assert [(row["api"], row["mib"]) for row in json.loads(rows)] == [("cuMemCreate", 64), ("cuMemCreate", 64)]

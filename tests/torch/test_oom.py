@@ -66,7 +66,7 @@ def test_fewer_frames_make_no_leak(record, name, stacks):
     assert report["oom"][0]["cause"] == "capacity" and (stacks == "python" or report["growth"] == []), report["oom"][0]["verdict"]
 
 
-@pytest.mark.parametrize("name", ["capacity_first_pass_nested", "capacity_first_pass_of_layers"])
+@pytest.mark.parametrize("name", ["capacity_first_pass_nested", "capacity_first_pass_of_layers", "capacity_script_layers"])
 def test_layers_of_one_pass_are_not_growth(record, name):
     """Neither 'leaks' nor 'check --no-leaks' blames a program for a pass that does not fit."""
     assert record(SCENARIOS[name].path, **SCENARIOS[name].environment).report()["growth"] == []
