@@ -302,6 +302,21 @@ static const char *too_short(struct checking *c)
     return NULL;
 }
 
+/* A buffer that grew too few times to be listed as growth, but filled the GPU. NULL: none ended the program. */
+static const struct result_oom_verdict *failed_by_growth(const struct checking *c)
+{
+    EACH_IN (v, c->report->ooms)
+        if (v->fatal && v->cause == RESULT_CAUSE_LEAK && on_gpu(v->live_layer, (int)v->device)) return v;
+    return NULL;
+}
+
+static double grown_bytes(const struct result_oom_verdict *v)
+{
+    double bytes = 0;
+    EACH_IN (l, v->live) bytes += site_key(&l->site) == site_key(&v->growing) ? (double)l->bytes : 0;
+    return bytes > 0 ? bytes : (double)v->live_sum;
+}
+
 static void measure_grown(struct checking *c, bool per_step)
 {
     enum { DEVICES = 64 };
@@ -319,6 +334,12 @@ static void measure_grown(struct checking *c, bool per_step)
                          isnan(sum[d]) ? "memory keeps growing, but not with the program's steps, or none were found"
                                        : NULL);
         }
+    }
+    const struct result_oom_verdict *v = any ? NULL : failed_by_growth(c);
+    if (v) {
+        emit_measure(c, (int)v->device, per_step ? (double)NAN : grown_bytes(v),
+                     arena_printf(c->arena, "the program ran out of memory: %s", v->verdict));
+        return;
     }
     if (!any) {
         const char *why = too_short(c);

@@ -8,6 +8,7 @@
  *   ZeRO's first stage keeps 1/n of the optimizer states on each of n ranks (Rajbhandari et al. 2020);
  *   segments that grow free the pages of a hole (heap_map.c).
  */
+#include "analyzer/oom/oom_choice.h"
 #include "analyzer/oom/oom_graph.h"
 #include "analyzer/oom/oom_words.h"
 #include "analyzer/oom/oom_layout.h"
@@ -18,73 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "analyzer/oom/waterfall.h"
+#include "analyzer/site/native_source.h"
 #include "analyzer/site/source_context.h"
 #include "analyzer/site/source_input.h"
 #include "analyzer/base/sort.h"
 
-enum { MIB = 1 << 20, MEASURES_MOST = 4, CRUMBS = 20, HARDLY = 16 };
-
-/* The value of an amount: of two similar ones the easier is preferred. */
-static double measure_worth(const struct result_measure *m)
-{
-    static const double of_effort[] = {1, 1, 0.9, 0.8, 0.5, 0.5}; /* by enum oom_effort */
-    return (double)m->frees_bytes * of_effort[m->effort];
-}
-
-static bool is_measure_better(const struct result_measure *x, const struct result_measure *y)
-{
-    if (x->first != y->first) return x->first;
-    if ((x->effort == OOM_EFFORT_DEVICE) != (y->effort == OOM_EFFORT_DEVICE)) return y->effort == OOM_EFFORT_DEVICE;
-    if (run_is_known(x->frees_bytes) != run_is_known(y->frees_bytes)) return run_is_known(x->frees_bytes);
-    if ((x->enough > 0) != (y->enough > 0)) return x->enough > 0;
-    return run_is_known(x->frees_bytes) && measure_worth(x) > measure_worth(y);
-}
-
-/* Drops measures that free hardly anything compared with another. */
-static void drop_small(struct result_oom_verdict *v)
-{
-    int64_t most = 0;
-    size_t kept = 0;
-    for (size_t i = 0; i < v->measures_n; i++)
-        most = v->measures[i].frees_bytes > most ? v->measures[i].frees_bytes : most;
-    EACH_IN (m, v->measures) {
-        const bool setting =
-            (m->replayed && m->fits && m->effort == OOM_EFFORT_SETTING) || m->effort == OOM_EFFORT_DEVICE;
-        if (m->first || setting || !run_is_known(m->frees_bytes) || m->frees_bytes >= most / HARDLY)
-            v->measures[kept++] = *m;
-    }
-    v->measures_n = kept;
-}
-
-/* Another cap comes last, but is never left out: the failure itself states the cap. */
-static void keep_device(struct result_oom_verdict *v)
-{
-    for (size_t i = MEASURES_MOST; i < v->measures_n; i++)
-        if (v->measures[i].effort == OOM_EFFORT_DEVICE) v->measures[MEASURES_MOST - 1] = v->measures[i];
-}
-
-/* Of the measures that the cause requires only the first must lead; the others are ordered by their value. */
-static void choose_measures(struct site_builder *b, struct result_oom_verdict *v)
-{
-    bool first = false;
-    for (size_t i = 0; i < v->measures_n; i++) {
-        v->measures[i].first = v->measures[i].first && !first;
-        first = first || v->measures[i].first;
-    }
-    drop_small(v);
-    for (size_t i = 1; i < v->measures_n; i++) { /* few, and equal ones keep their order */
-        for (size_t j = i; j > 0 && is_measure_better(&v->measures[j], &v->measures[j - 1]); j--) {
-            struct result_measure m = v->measures[j];
-            v->measures[j] = v->measures[j - 1];
-            v->measures[j - 1] = m;
-        }
-    }
-    keep_device(v);
-    v->measures_n = v->measures_n < MEASURES_MOST ? v->measures_n : MEASURES_MOST;
-    v->advice = arena_alloc(b->arena, v->measures_n * sizeof *v->advice);
-    v->advice_n = v->measures_n;
-    for (size_t i = 0; i < v->measures_n; i++) v->advice[i] = v->measures[i].text;
-}
+enum { MIB = 1 << 20, CRUMBS = 20 };
 
 /* A guess is never reported as enough: its amount is an upper bound. */
 static int8_t guess_enough(const struct oom_sight *s, int8_t enough)
@@ -301,6 +241,8 @@ static void measure_batch(struct oom_sight *s)
         oom_add_measure(s->b, s->v, square);
         return;
     }
+    const bool joins = oom_joined_measure(s, &square);
+    if (joins) oom_add_measure(s->b, s->v, square);
     enum { LARGER = 2, STEPS = 4 };
     int64_t grows = arena_add_capped(
         arena_add_capped(category_bytes_of_activations(s), s->of[RESULT_CATEGORY_INPUTS].bytes), s->forward);
@@ -312,7 +254,7 @@ static void measure_batch(struct oom_sight *s)
                         oom_step_of(s->b, s->v) >= STEPS;
     /* More passes may follow, or the rest of one that is larger than all before. */
     const int64_t to_come = oom_training_to_come(s);
-    const bool more = s->f->pending || (larger && s->phase == OOM_FORWARD) || to_come;
+    const bool more = joins || s->f->pending || (larger && s->phase == OOM_FORWARD) || to_come;
     const int8_t fits = more ? OOM_MEASURE_AT_MOST : OOM_MEASURE_FITS;
     add_measure(
         s, OOM_EFFORT_ARGUMENT, frees, frees >= left ? fits : OOM_MEASURE_FITS_NOT,
@@ -323,8 +265,9 @@ static void measure_batch(struct oom_sight *s)
         : site_repeats_input(s->b, s->of[RESULT_CATEGORY_ACTIVATIONS].heaviest)
             ? TEXT(s, "process half as much data in each pass: a part of the batch, graph, matrix or set of points%s",
                    oom_setting_in(s, OOM_SETTING_PART))
-        : !s->trains || s->evaluates ? TEXT(s, "halve the batch%s, or the length or resolution of its samples",
-                                            oom_setting_in(s, OOM_SETTING_EVALUATION))
+        : !s->trains || s->evaluates || s->phase_new
+            ? TEXT(s, "halve the batch%s, or the length or resolution of its samples",
+                   oom_setting_in(s, OOM_SETTING_EVALUATION))
         : site_compares_samples(s->b, s->f->stack)
             ? "halve the batch; this changes the result, because the loss seems to compare the samples with "
               "each other (contrastive)"
@@ -337,7 +280,7 @@ static void measure_batch(struct oom_sight *s)
 static void measure_checkpoint(struct oom_sight *s)
 {
     const struct oom_held *a = &s->of[RESULT_CATEGORY_ACTIVATIONS];
-    if (s->checkpointed || !s->trains || s->evaluates) return;
+    if (s->checkpointed || !s->trains || s->evaluates || (s->phase_new && s->named)) return;
     add_measure(s, OOM_EFFORT_TRAINING, share_of_bytes(a->blocks > 4 ? 1 - 2 / sqrt(a->blocks) : 0, a->bytes), 0,
                 TEXT(s, "checkpoint the activations, which hold %s (%s, a third more computation)", SIZE(s, a->bytes),
                      oom_setting_text(s, OOM_SETTING_CHECKPOINT, "torch.utils.checkpoint")));
@@ -345,7 +288,7 @@ static void measure_checkpoint(struct oom_sight *s)
 
 static void measure_precision(struct oom_sight *s)
 {
-    if (s->autocast || s->phase == OOM_STEP || !s->trains || s->evaluates) return;
+    if (s->autocast || s->phase == OOM_STEP || !s->trains || s->evaluates || (s->phase_new && s->named)) return;
     add_measure(s, OOM_EFFORT_TRAINING, category_bytes_of_activations(s) / 2, OOM_MEASURE_AT_MOST,
                 TEXT(s, "if the forward pass runs in fp32, run it in bf16 (%s)",
                      oom_setting_text(s, OOM_SETTING_PRECISION, "torch.autocast")));
@@ -659,11 +602,12 @@ static bool is_data(const struct oom_sight *s, const struct result_category_line
     return is;
 }
 
-/* Are they a model's weights, which no batch can replace? */
-static bool are_weights(const struct oom_sight *s, uint32_t stack)
+/* May they be a model's weights, which no batch can replace? */
+static bool may_be_weights(const struct oom_sight *s, uint32_t stack)
 {
     static const char *const loads[] = {"safe_open(", "load_file(", "state_dict"}, *const names[] = {"weight", "param"};
-    return ANY_OF(l, loads, COUNT_OF(loads), site_function_has(s->b, stack, *l)) ||
+    return (site_runs_python(s->b->run, s->v->process) && run_stack_python(s->b->run, stack) == RUN_NONE) ||
+           ANY_OF(l, loads, COUNT_OF(loads), site_function_has(s->b, stack, *l)) ||
            ANY_OF(x, names, COUNT_OF(names), site_statement_has(s->b, stack, *x));
 }
 
@@ -681,11 +625,12 @@ static void measure_data(struct oom_sight *s)
     const int64_t held = bytes_of_kind(s, is_data);
     if (held == 0 || held < s->f->live / 4 || s->f->pending) return; /* pending passes keep their own inputs */
     struct oom_words words = {.b = s->b, .f = s->f, .v = s->v};
-    if (are_weights(s, heaviest)) {
-        add_measure(s, OOM_EFFORT_ARGUMENT, held / 2, OOM_MEASURE_AT_MOST,
+    if (may_be_weights(s, heaviest)) {
+        s->certainty = RESULT_CERTAINTY_GUESSED;
+        add_measure(s, OOM_EFFORT_LINE, held, OOM_MEASURE_AT_MOST,
                     TEXT(s,
-                         "%s: this line puts %s of weights on the GPU; if they are fp32, load them in bf16, or leave a "
-                         "part of them on the host",
+                         "%s puts %s on the GPU: if that is data, copy each batch when needed; if these are weights, "
+                         "load them in bf16, or leave a part of them on the host",
                          oom_place_text(&words, heaviest), SIZE(s, held)));
         return;
     }
@@ -794,7 +739,7 @@ static void advise_measures(struct site_builder *b, struct result_oom_verdict *v
     const bool helped = served || (v->cause != RESULT_CAUSE_CAPACITY && v->measures_n > 0) ||
                         ANY_OF(m, v->measures, v->measures_n, m->enough && m->effort != OOM_EFFORT_DEVICE); /* or may */
     if (!helped) oom_advise_otherwise(&s, training);
-    choose_measures(b, v);
+    oom_choose_measures(b, v);
 }
 
 void oom_add_advice(struct site_builder *b)

@@ -2,6 +2,7 @@
 #include "analyzer/oom/oom_graph.h"
 
 #include <string.h>
+#include "analyzer/base/text.h"
 #include "analyzer/site/source_context.h"
 #include "analyzer/site/source_input.h"
 
@@ -88,6 +89,8 @@ bool oom_trains(const struct run *run)
     }
     return false;
 }
+
+static const char *const evaluation[] = {"eval", "valid", "infer", "predict", "generate"};
 
 /* By a function's name, except those of a library's modules: their forward() may call their predict(). */
 static bool is_named(const struct run *run, uint32_t stack, const char *const *names, size_t n)
@@ -223,30 +226,49 @@ static bool freezes_parameters(const struct oom_sight *s)
     return !site_source_lacks(s->b, s->f->stack, words, sizeof words / sizeof *words);
 }
 
+/* Does the program compute without gradients here, and not for a loss: the targets of a training step? */
+static bool is_outside_training(const struct oom_sight *s, const char *const *training, size_t n)
+{
+    const struct run *run = s->b->run;
+    uint32_t stack = s->f->stack;
+    if (!site_is_without_gradients(s->b, stack) || site_backward_follows_any(s->b, stack)) return false;
+    RUN_EACH_FRAME (f, run, stack) {
+        if (f->kind != GS_FRAME_PYTHON || run_path_has(f->file, "/torch/")) continue;
+        const char *name = f->function ? text_last_part(f->function) : "";
+        if (ANY_OF(w, evaluation, COUNT_OF(evaluation), is_text_part_of(name, *w))) return true;
+        if (ANY_OF(w, training, n, is_text_part_of(name, *w))) /* in whose source it would follow, if it ran there */
+            return site_function_has(s->b, stack, "backward(");
+    }
+    return true;
+}
+
 static void judge_pass(struct oom_sight *s)
 {
-    static const char *const evaluation[] = {"eval", "valid", "infer", "predict", "generate"};
     static const char *const training[] = {"train", "fit"};
     const struct run *run = s->b->run;
     uint32_t stack = s->f->stack;
     const size_t end = trained_until(s);
     const uint32_t caller = site_pass_caller(run, stack);
     const bool follows = site_backward_follows(s->b, caller != RUN_NONE ? caller : stack); /* of a second training */
-    s->named = is_named(run, stack, evaluation, sizeof evaluation / sizeof *evaluation);
+    s->named = is_named(run, stack, evaluation, COUNT_OF(evaluation));
     s->evaluates =
-        s->phase != OOM_BACKWARD && s->phase != OOM_STEP && s->trains && !follows &&
-        (never_followed(s, end) || (s->named && !is_named(run, stack, training, sizeof training / sizeof *training)));
+        s->phase != OOM_BACKWARD && s->phase != OOM_STEP && s->trains &&
+        ((!follows && (never_followed(s, end) || (s->named && !is_named(run, stack, training, COUNT_OF(training))))) ||
+         is_outside_training(s, training, COUNT_OF(training)));
     s->trains = s->trains || site_is_before_backward(s->b, stack) ||
                 (!s->named && is_named(run, stack, training, sizeof training / sizeof *training));
     s->repeats = is_pass_repeated(s);
-    s->phase_new = s->trains && !s->evaluates && !follows && is_phase_new(s, end);
+    s->phase_new = s->trains && !s->evaluates && (s->named || !follows) && is_phase_new(s, end);
     /* below @torch.no_grad() nothing is kept for a backward pass; elsewhere, lines that have allocated several blocks
      * each, all still live, show that gradients are on */
     s->keeps = s->phase == OOM_FORWARD && !run_stack_is_in(run, stack, "/torch/utils/_contextlib.py", NULL) &&
                s->repeating && s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
     const bool infers = !s->trains && oom_never_trains(s->b, stack), frozen = infers && freezes_parameters(s);
     s->keeps = s->keeps && !frozen;
-    if (!s->keeps && s->phase == OOM_FORWARD && (s->evaluates || s->phase_new || (infers && !frozen))) judge_layers(s);
+    static const char *const switches[] = {"set_grad_enabled("}; /* which way is not known */
+    if (!s->keeps && s->phase == OOM_FORWARD && (s->evaluates || s->phase_new || (infers && !frozen)) &&
+        site_source_lacks(s->b, stack, switches, COUNT_OF(switches)))
+        judge_layers(s);
 }
 
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,

@@ -6,6 +6,8 @@
 #include "analyzer/oom/oom_square.h"
 
 #include "analyzer/base/units.h"
+#include "analyzer/site/holder.h"
+#include "analyzer/site/python_names.h"
 #include "analyzer/site/source_context.h"
 #include "analyzer/site/source_pairs.h"
 
@@ -326,5 +328,57 @@ bool oom_square_measure(const struct oom_sight *s, struct result_measure *m)
                                 .effort = OOM_EFFORT_LINE,
                                 .first = true,
                                 .certainty = RESULT_CERTAINTY_GUESSED};
+    return true;
+}
+
+static bool is_join(struct site_builder *b, uint32_t stack)
+{
+    return run_stack_calls(b->run, stack, "_ops::cat") || site_statement_has(b, stack, "cat(");
+}
+
+/* Does the statement join a variable's value and more, and bind the result to its name? */
+static bool joins_itself(const struct oom_sight *s, uint32_t stack)
+{
+    struct arena *arena = s->b->arena;
+    struct site_code code;
+    struct site_assignment a;
+    struct site_names made = {.n = 0};
+    size_t at;
+    const char *join;
+    if (!site_open_innermost(s->b, stack, &code, &at) || !site_assignment_of(arena, code.list[at].code, &a) ||
+        !(join = strstr(a.value, "cat(")))
+        return false;
+    site_targets_of(arena, a.targets, &made, NULL);
+    return site_holds(join, &made, false);
+}
+
+bool oom_joined_measure(const struct oom_sight *s, struct result_measure *m)
+{
+    const struct oom_facts *f = s->f;
+    struct oom_words words = {.b = s->b, .f = f, .v = s->v};
+    const struct result_category_line *most = NULL;
+    if (s->trains && !s->evaluates && !s->phase_new) return false;
+    EACH_IN (l, s->v->by_category.lines)
+        if (l->count == 1 && l->stack != RUN_NONE && (!most || l->bytes > most->bytes) && is_join(s->b, l->stack))
+            most = l;
+    if (!most || most->bytes < s->need || most->bytes < f->live / 4) return false;
+    const struct oom_holder *library = oom_holder_of(s->b->run, most->stack);
+    struct result_holder *holders;
+    const size_t n = library ? 0 : site_find_holders(s->b, most->stack, false, &holders);
+    if (!library && (oom_is_in_pass(s->b->run, most->stack) || !joins_itself(s, most->stack) ||
+                     (n && site_is_read_beside(s->b, holders)))) /* the context of a decoder */
+        return false;
+    *m = (struct result_measure){
+        .text = library ? library->advice
+                        : TEXT(s,
+                               "%s joins the results of all batches: store each on the host (`.cpu()`) and join them "
+                               "there",
+                               oom_place_text(&words, most->stack)),
+        .frees_bytes = most->bytes,
+        .enough = OOM_MEASURE_FITS,
+        .effort = OOM_EFFORT_LINE,
+        .first = true,
+        .certainty = RESULT_CERTAINTY_INFERRED,
+        .refuted_by = "if a later step reads it on the GPU"};
     return true;
 }

@@ -139,6 +139,16 @@ bool site_backward_follows(struct site_builder *b, uint32_t stack)
     return site_open_innermost(b, stack, &code, &at) && has_backward(&code, at, true);
 }
 
+bool site_backward_follows_any(struct site_builder *b, uint32_t stack)
+{
+    RUN_EACH_FRAME (frame, b->run, stack) {
+        struct site_code code;
+        size_t at;
+        if (open_own_source(b, frame, &code, &at) && has_backward(&code, at, true)) return true;
+    }
+    return false;
+}
+
 bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words)
 {
     struct site_code code;

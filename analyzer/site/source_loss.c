@@ -312,6 +312,46 @@ static bool adds_several(struct arena *arena, const char *code, const struct sit
     return strncmp(code + strlen(store->into), ".add(", 5) == 0 && *site_part_of(arena, store->value, 1);
 }
 
+static bool is_branch(const struct site_statement *st)
+{
+    static const char *const words[] = {"if", "elif", "else", "for", "while", "try", "except", "match", "case"};
+    return ANY_OF(w, words, COUNT_OF(words), site_code_begins(st, *w));
+}
+
+/* loss = criterion(model(x)) in the block of loss.backward(), directly or in a `with`: the name has another value there
+ * than what is kept. */
+static bool is_bound_before(struct flow *f, const struct site_statement *of, const char *name)
+{
+    bool within = false; /* in a block that ends between the two */
+    for (const struct site_statement *st = of; st-- > f->from && st->indent >= of->indent;) {
+        struct site_assignment a;
+        struct site_names made = {.n = 0};
+        const bool header = st->indent == of->indent;
+        if (within && header && site_code_begins(st, "with")) return true;
+        within = within && !header && !is_branch(st);
+        if (!strstr(st->code, name) || !site_assignment_of(f->arena, st->code, &a)) continue;
+        site_targets_of(f->arena, a.targets, &made, NULL);
+        if (!site_names_has(&made, name)) continue;
+        if (site_holds(a.value, &f->names, true)) return false;
+        if (header && !a.augmented) return true;
+        within = within || !a.augmented;
+    }
+    return false;
+}
+
+/* Does a backward pass start from what is kept, and not from another value of the same name? */
+static bool passes_back(struct flow *f, const struct site_statement *st, const char *code)
+{
+    struct site_names names = {.n = 0};
+    if (!strstr(code, "backward(") && !calls_grad(code)) return false;
+    for (size_t i = 0; i < f->names.n; i++) {
+        const char *name = f->names.list[i];
+        if (strchr(name, '.') || !strstr(code, name) || !is_bound_before(f, st, name))
+            site_names_add(f->arena, &names, name, strlen(name));
+    }
+    return site_holds(code, &names, true);
+}
+
 static void read_statement(struct flow *f, const struct site_statement *of)
 {
     static const char *const steps[] = {"training_step", "closure", "compute_loss"};
@@ -329,7 +369,7 @@ static void read_statement(struct flow *f, const struct site_statement *of)
         return;
     }
     const bool returns = site_code_begins(st, "return") || site_code_begins(st, "yield");
-    if (strstr(code, "backward(") || calls_grad(code)) f->reaches = true;
+    f->reaches = f->reaches || passes_back(f, of, code);
     if (returns && f->function) {
         const char *value = code + strcspn(code, " ");
         if (!site_holds(value, &f->names, true)) return;

@@ -989,6 +989,13 @@ WINDOWS = {
     "retained": ("bank = []\n" + FILL + "        loss.backward(retain_graph=True)\n        bank.clear()\n", None),
     "each step": ("bank = []\nfor epoch in range(2):\n    for step in range(900):\n        bank.append(criterion(model(batch())))\n"
                   "        loss = sum(bank)\n        loss.backward()\n    bank.clear()\n", None),
+    # an evaluation, whose loss has the name of the training's
+    "name of another loss": ("for epoch in range(2):\n    bank = []\n    for step in range(30):\n        loss = criterion(model(batch()))\n"
+                             "        loss.backward()\n    for step in range(900):\n        bank.append(criterion(model(batch())))\n"
+                             "    loss = sum(bank)\n    print(loss)\n", None),
+    "part of the loss": ("bank = []\nfor step in range(1000):\n    bank.append(criterion(model(batch())))\n    if step % 900 == 899:\n"
+                         "        loss = criterion(model(batch()))\n        if bank:\n            loss = loss + sum(bank)\n"
+                         "        loss.backward()\n        bank.clear()\n", "bank.clear()"),
     "kept": ("bank, kept = [], []\n" + FILL.replace("    bank", "    kept.append(out)\n    bank") +
              "        loss.backward()\n        bank.clear()\n", None),
 }
