@@ -132,14 +132,15 @@ static bool is_beside_backward(const struct search *s, const struct site_code *c
             j = site_code_end(code, j) - 1;
             continue;
         }
+        const bool filled = fills > i && fills < j; /* anew, before this backward pass */
         if (j == i || !encloses_statement(code, block, j) || !runs_backward(s, code->list[j].code) ||
-            (j > i && !loops && (block == code->n || site_code_parent(code, j) != block)))
+            (j > i && !loops && (block == code->n || site_code_parent(code, j) != block || filled)))
             continue;
         bool fills_only = false;
         for (size_t k = site_code_parent(code, j); k < code->n && k != function; k = site_code_parent(code, k))
             fills_only = fills_only || (site_is_loop(&code->list[k]) && fills < code->n &&
                                         encloses_statement(code, k, fills) && !encloses_statement(code, k, i));
-        *before = j > i;
+        *before = j > i && !filled;
         if (!fills_only) return true;
     }
     return false;

@@ -993,12 +993,15 @@ WINDOWS = {
     "name of another loss": ("for epoch in range(2):\n    bank = []\n    for step in range(30):\n        loss = criterion(model(batch()))\n"
                              "        loss.backward()\n    for step in range(900):\n        bank.append(criterion(model(batch())))\n"
                              "    loss = sum(bank)\n    print(loss)\n", None),
-    "part of the loss": ("bank = []\nfor step in range(1000):\n    bank.append(criterion(model(batch())))\n    if step % 900 == 899:\n"
-                         "        loss = criterion(model(batch()))\n        if bank:\n            loss = loss + sum(bank)\n"
-                         "        loss.backward()\n        bank.clear()\n", "bank.clear()"),
+    # what is emptied before it is filled
+    "begun anew": ("bank = []\nfor step in range(1000):\n    bank.append(criterion(model(batch())))\n    if step % 900 == 899:\n"
+                   "        loss = 0\n        if bank:\n            loss = loss + sum(bank)\n        loss.backward()\n        bank.clear()\n", None),
     "kept": ("bank, kept = [], []\n" + FILL.replace("    bank", "    kept.append(out)\n    bank") +
              "        loss.backward()\n        bank.clear()\n", None),
 }
+
+
+BEFORE = {"before", "drained", "counted", "while any"}
 
 
 @pytest.mark.parametrize("name", WINDOWS)
@@ -1011,3 +1014,4 @@ def test_a_window_that_has_not_ended(recording, name):
         return
     line = max(i for i, code in enumerate((HEAD + body).split("\n"), 1) if code.strip() == empties)
     assert f":{line}" in text and "empties" in text, text
+    assert ("before which" in text) == (name in BEFORE), text
