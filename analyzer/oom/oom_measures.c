@@ -451,7 +451,10 @@ static void no_grad(struct oom_sight *s)
     if (oom_keeps_graph(s->f) || !(s->keeps || s->layers) ||
         !(s->evaluates || s->phase_new || (sure && (s->named || !s->trains))))
         return;
-    if (site_is_without_gradients(s->b, pass)) return;
+    static const char *const switches[] = {"set_grad_enabled("}; /* which way is not known */
+    if (site_is_without_gradients(s->b, pass) ||
+        (!(s->evaluates && s->keeps) && !site_source_lacks(s->b, pass, switches, COUNT_OF(switches))))
+        return;
     if ((!s->evaluates && (s->phase_new || oom_is_in_training_file(s))) || !sure || s->layers) {
         s->certainty = RESULT_CERTAINTY_GUESSED;
         s->refuted_by = NULL;

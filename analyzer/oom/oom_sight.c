@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "analyzer/base/text.h"
+#include "analyzer/site/holder_read.h"
 #include "analyzer/site/source_context.h"
 #include "analyzer/site/source_input.h"
 
@@ -226,20 +227,34 @@ static bool freezes_parameters(const struct oom_sight *s)
     return !site_source_lacks(s->b, s->f->stack, words, sizeof words / sizeof *words);
 }
 
-/* Does the program compute without gradients here, and not for a loss: the targets of a training step? */
+static bool is_in_loop(struct site_builder *b, const struct run_frame *f)
+{
+    struct site_code code;
+    size_t at;
+    if (!site_open_source(b, f, &code, &at)) return false;
+    for (size_t k = at; k < code.n && !site_is_function(&code.list[k]); k = site_code_parent(&code, k))
+        if (k != at && site_is_loop(&code.list[k])) return true;
+    return false;
+}
+
+/* Does the program evaluate, by `no_grad()` or the loop of evaluation_loop(), and not compute the targets of a training
+ * step, or its loss in evaluate_actions()? */
 static bool is_outside_training(const struct oom_sight *s, const char *const *training, size_t n)
 {
     const struct run *run = s->b->run;
-    uint32_t stack = s->f->stack;
-    if (!site_is_without_gradients(s->b, stack) || site_backward_follows_any(s->b, stack)) return false;
+    const uint32_t pass = site_pass_caller(run, s->f->stack);
+    uint32_t stack = pass == RUN_NONE ? s->f->stack : pass;
+    const bool without = site_is_without_gradients(s->b, s->f->stack);
+    if (site_backward_uses(s->b, s->f->stack)) return false;
     RUN_EACH_FRAME (f, run, stack) {
         if (f->kind != GS_FRAME_PYTHON || run_path_has(f->file, "/torch/")) continue;
         const char *name = f->function ? text_last_part(f->function) : "";
-        if (ANY_OF(w, evaluation, COUNT_OF(evaluation), is_text_part_of(name, *w))) return true;
+        if (ANY_OF(w, evaluation, COUNT_OF(evaluation), is_text_part_of(name, *w)))
+            return without || is_in_loop(s->b, f);
         if (ANY_OF(w, training, n, is_text_part_of(name, *w))) /* in whose source it would follow, if it ran there */
-            return site_function_has(s->b, stack, "backward(");
+            return without && site_function_has(s->b, stack, "backward(");
     }
-    return true;
+    return without;
 }
 
 static void judge_pass(struct oom_sight *s)
@@ -249,7 +264,7 @@ static void judge_pass(struct oom_sight *s)
     uint32_t stack = s->f->stack;
     const size_t end = trained_until(s);
     const uint32_t caller = site_pass_caller(run, stack);
-    const bool follows = site_backward_follows(s->b, caller != RUN_NONE ? caller : stack); /* of a second training */
+    const bool follows = site_backward_uses(s->b, caller != RUN_NONE ? caller : stack); /* of a second training */
     s->named = is_named(run, stack, evaluation, COUNT_OF(evaluation));
     s->evaluates =
         s->phase != OOM_BACKWARD && s->phase != OOM_STEP && s->trains &&
@@ -265,10 +280,7 @@ static void judge_pass(struct oom_sight *s)
                s->repeating && s->repeated >= s->of[RESULT_CATEGORY_ACTIVATIONS].bytes / 2;
     const bool infers = !s->trains && oom_never_trains(s->b, stack), frozen = infers && freezes_parameters(s);
     s->keeps = s->keeps && !frozen;
-    static const char *const switches[] = {"set_grad_enabled("}; /* which way is not known */
-    if (!s->keeps && s->phase == OOM_FORWARD && (s->evaluates || s->phase_new || (infers && !frozen)) &&
-        site_source_lacks(s->b, stack, switches, COUNT_OF(switches)))
-        judge_layers(s);
+    if (!s->keeps && s->phase == OOM_FORWARD && (s->evaluates || s->phase_new || (infers && !frozen))) judge_layers(s);
 }
 
 struct oom_sight oom_sight_of(struct site_builder *b, struct result_oom_verdict *v, struct category_finder *c,

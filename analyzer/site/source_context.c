@@ -139,14 +139,38 @@ bool site_backward_follows(struct site_builder *b, uint32_t stack)
     return site_open_innermost(b, stack, &code, &at) && has_backward(&code, at, true);
 }
 
-bool site_backward_follows_any(struct site_builder *b, uint32_t stack)
+/* loss = losses(batch); total = loss + penalty; total.backward(): does what statement `at` binds reach backward()? */
+static bool reaches_backward(struct arena *scratch, const struct site_code *code, size_t at)
 {
+    struct site_assignment a;
+    struct site_names names = {.n = 0};
+    size_t function = site_code_parent(code, at);
+    while (function < code->n && !site_code_begins(&code->list[function], "def"))
+        function = site_code_parent(code, function);
+    const size_t end = function < code->n ? site_code_end(code, function) : code->n;
+    if (!site_assignment_of(scratch, code->list[at].code, &a)) return strstr(code->list[at].code, "backward(");
+    site_targets_of(scratch, a.targets, &names, NULL);
+    for (size_t i = at + 1; i < end; i++) {
+        const char *text = code->list[i].code;
+        if (!site_holds(text, &names, true)) continue;
+        if (strstr(text, "backward(")) return true;
+        if (site_assignment_of(scratch, text, &a) && site_holds(a.value, &names, true))
+            site_targets_of(scratch, a.targets, &names, NULL);
+    }
+    return false;
+}
+
+bool site_backward_uses(struct site_builder *b, uint32_t stack)
+{
+    struct arena scratch = {0};
+    bool uses = site_backward_follows(b, stack);
     RUN_EACH_FRAME (frame, b->run, stack) {
         struct site_code code;
         size_t at;
-        if (open_own_source(b, frame, &code, &at) && has_backward(&code, at, true)) return true;
+        uses = uses || (open_own_source(b, frame, &code, &at) && reaches_backward(&scratch, &code, at));
     }
-    return false;
+    arena_free(&scratch);
+    return uses;
 }
 
 bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words)

@@ -17,8 +17,8 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack);
 bool site_is_before_backward(struct site_builder *b, uint32_t stack);
 /* Does it follow the innermost of these lines: later in the innermost loop around it, or else in its function? */
 bool site_backward_follows(struct site_builder *b, uint32_t stack);
-/* Or any of these lines? */
-bool site_backward_follows_any(struct site_builder *b, uint32_t stack);
+/* Or does a function on the call path pass on to backward() what its line returns: `loss = evaluate(batch)`? */
+bool site_backward_uses(struct site_builder *b, uint32_t stack);
 /* Does the statement of the innermost line of the program on the call path have the words? */
 bool site_statement_has(struct site_builder *b, uint32_t stack, const char *words);
 /* Copied to the device, or created there, by PyTorch's operators (native_functions.yaml); without native frames, by the
