@@ -13,6 +13,7 @@
 #include "interpose/resolve.h"
 #include "interpose/session.h"
 #include "interpose/shield.h"
+#include "interpose/stack_elf.h"
 #include "interpose/stack_module.h"
 #include "interpose/watcher.h"
 #include "interpose/weak.h"
@@ -26,6 +27,7 @@ static void __attribute__((constructor)) load_recorder(int count, char **argumen
     gs_stderr_load();
     gs_clock_check();
     if (gs_attach_load()) return;
+    gs_elf_load();
     gs_config();
     /* Before any thread exists: a thread that forks while another starts the session must wait for it. */
     if (gs_session_is_enabled()) {

@@ -47,11 +47,11 @@ static void enter_loader(void)
 /* A child was made while a thread that it does not have held the lock of the loader's list: it stays locked. Such a
  * child is not recorded, but the real functions are still found. */
 static _Atomic bool lock_lost;
-static pid_t locks_in; /* the process whose threads hold it: no handler has run in a child of a bare clone */
+static pid_t loaded_in; /* the process, 0 unknown: in a child of a bare clone no handler has run */
 
 static bool stays_locked(void)
 {
-    return gs_elf_list_is_locked() && (atomic_load(&lock_lost) || (locks_in && getpid() != locks_in));
+    return gs_elf_list_is_locked() && (atomic_load(&lock_lost) || (loaded_in && getpid() != loaded_in));
 }
 
 static int visit_unlocked(int (*visit)(struct dl_phdr_info *info, size_t size, void *data), void *data)
@@ -64,6 +64,11 @@ static int visit_unlocked(int (*visit)(struct dl_phdr_info *info, size_t size, v
         if (map->l_ld && map->l_name) result = visit(&info, sizeof info, data);
     }
     return result;
+}
+
+void gs_elf_load(void)
+{
+    loaded_in = (pid_t)gs_system_call(SYS_gettid);
 }
 
 int gs_elf_each(int (*visit)(struct dl_phdr_info *info, size_t size, void *data), void *data)
@@ -95,8 +100,8 @@ void gs_elf_go_on(void)
 
 void gs_elf_forked(void)
 {
-    atomic_store(&lock_lost, stays_locked());
-    locks_in = getpid();
+    atomic_store(&lock_lost, gs_elf_list_is_locked());
+    loaded_in = 0;
     atomic_store(&visitors, 0);
     atomic_store(&forks, 0);
     visiting = 0;
@@ -244,7 +249,6 @@ static GS_UNCHECKED int find_held_locks(struct dl_phdr_info *info, size_t size, 
 __attribute__((constructor)) static void find_list_lock(void)
 {
     struct held held = {.thread = (pid_t)gs_system_call(SYS_gettid)};
-    locks_in = getpid();
     gs_elf_each(find_held_locks, &held);
     for (size_t i = 0; i < held.n; i++)
         if (!is_held_by(held.locks[i], held.thread)) list_lock = held.locks[i];

@@ -17,6 +17,7 @@ struct gs_elf_range {
 /* dl_iterate_phdr with all signals blocked: a handler that leaves it by longjmp would leave the lock of the loader's
  * list held forever. */
 int gs_elf_each(int (*visit)(struct dl_phdr_info *info, size_t size, void *data), void *data);
+void gs_elf_load(void); /* by the first thread of a process that preloads gpuspy */
 /* Around fork: a child would forever keep the lock that another thread holds in dl_iterate_phdr. Lets no thread enter
  * it for gpuspy and waits at most this many ms until none is in it; false: one still is. */
 bool gs_elf_rest(int ms);

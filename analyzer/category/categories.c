@@ -165,7 +165,7 @@ struct place { /* a peak, or a failure; ordered by time */
     int64_t *by_rule;
     uint64_t *count_by_rule;
     bool stated;      /* an optimizer set up state that was live */
-    struct map sizes; /* block_size or requested_size, and category → blocks */
+    struct map sizes; /* size_of_block or size_of_request, and category → blocks */
     struct map index; /* by stack and rule */
     ARENA_LIST(struct result_category_line, by_stack);
 };
@@ -298,12 +298,12 @@ static void list_category_moments(struct work *w, uint32_t process)
 SORT_ORDER(order_category_moments, struct place, SORT_UP(x->time_ns, y->time_ns))
 
 /* Of blocks whose request is unknown: PyTorch's large ones may have a rest of up to 1 MiB. */
-static uint64_t block_size(int64_t bytes)
+static uint64_t size_of_block(int64_t bytes)
 {
     return (uint64_t)(bytes > LARGE ? (bytes + LARGE - 1) / LARGE * LARGE : bytes) << 1;
 }
 
-static uint64_t requested_size(int64_t bytes)
+static uint64_t size_of_request(int64_t bytes)
 {
     return (uint64_t)bytes << 1 | 1;
 }
@@ -329,8 +329,8 @@ static void count_of_size(struct place *p, uint32_t stack, enum result_category 
 
 static void count_size(struct place *p, uint32_t stack, enum result_category category, int64_t bytes, int64_t requested)
 {
-    count_of_size(p, stack, category, block_size(bytes));
-    if (requested != RUN_UNKNOWN) count_of_size(p, stack, category, requested_size(requested));
+    count_of_size(p, stack, category, size_of_block(bytes));
+    if (requested != RUN_UNKNOWN) count_of_size(p, stack, category, size_of_request(requested));
 }
 
 static void count_category(struct place *p, uint32_t stack, unsigned rule, int64_t bytes)
@@ -415,7 +415,7 @@ static void categorize_again(struct work *w, struct late *l)
     const bool known = l->requested != RUN_UNKNOWN;
     for (size_t i = 0; i < (!known && l->bytes > LARGE ? 3 : 1); i++) {
         const int64_t like = l->bytes + around[i];
-        const uint64_t size = known ? requested_size(l->requested) : block_size(like);
+        const uint64_t size = known ? size_of_request(l->requested) : size_of_block(like);
         uint32_t parameters = *of_size(p, RESULT_CATEGORY_PARAMETERS, size);
         uint32_t gradients = *of_size(p, RESULT_CATEGORY_GRADIENTS, size);
         l->block.fits = gradients < parameters;

@@ -142,7 +142,7 @@ static bool is_segment_lifetime(struct category_uses *u, const struct run_lifeti
 }
 
 /* Blocks of the same request can differ by up to 1 MiB. */
-static uint64_t requested_size(const struct run_lifetime *life)
+static uint64_t requested_size_of_life(const struct run_lifetime *life)
 {
     const int64_t requested = run_requested(life);
     return (uint64_t)(requested == RUN_UNKNOWN ? life->bytes : requested);
@@ -157,7 +157,7 @@ static void note_replaced(struct category_uses *u, const struct run_lifetime *li
         c->newest.stack = RUN_NONE;
         return;
     }
-    if (c->newest.bytes != requested_size(life)) return;
+    if (c->newest.bytes != requested_size_of_life(life)) return;
     const bool replaced = role_of(u, life->stack) == CATEGORY_ROLE_STEP
                               ? map_get(&c->replacing, life->stack) != MAP_NEW /* by another line of the step */
                               : category_is_built(u->categorizer, life->stack);
@@ -178,7 +178,7 @@ static void uses_on_alloc(void *self, const struct run_lifetime *life, const str
         pass_runs(u, role, life->stack, life->alloc_ns);
         if (role != CATEGORY_ROLE_STEP) break;
         u->now->newest.address = life->address;
-        u->now->newest.bytes = requested_size(life);
+        u->now->newest.bytes = requested_size_of_life(life);
         u->now->newest.stack = life->stack;
         break;
     case CATEGORY_ROLE_SETUP:

@@ -368,12 +368,6 @@ static const struct line *heaviest_line(const struct run *run, const struct line
     return module ? module : other && oom_is_of_parameters(other->bytes, most->bytes) ? other : most;
 }
 
-bool oom_is_of_parameters(int64_t parameters, int64_t states)
-{
-    enum { STATES = 3 }; /* an optimizer keeps at most: amsgrad */
-    return parameters >= states / STATES;
-}
-
 static int64_t growing_end_of(const struct oom_facts *f, int64_t last_ns)
 {
     if (f->growing_count < 2) return f->row->time_ns;

@@ -269,6 +269,12 @@ bool oom_keeps_ensemble(const struct oom_facts *f)
     return are_models_kept(f) && f->trials.ensemble;
 }
 
+bool oom_is_of_parameters(int64_t parameters, int64_t states)
+{
+    enum { STATES = 3 }; /* an optimizer keeps at most: amsgrad */
+    return parameters >= states / STATES;
+}
+
 bool oom_keeps_optimizers(const struct oom_facts *f)
 {
     enum { EARLIER = 2 };

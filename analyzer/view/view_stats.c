@@ -248,7 +248,7 @@ static void print_tally_list(const struct draw_text *t, const struct view_stats 
 }
 
 /* By bytes, and by number unless that lists the same lines. */
-static void print_lines(const struct draw_text *t, const struct view_stats *x)
+static void print_stats_lines(const struct draw_text *t, const struct view_stats *x)
 {
     struct profile_tally *lines = x->lines;
     const size_t shown = lines->n < t->top ? lines->n : t->top;
@@ -276,7 +276,7 @@ void view_stats(const struct draw_text *t, const struct view_stats *x)
     if (!t->report->no_times && !t->report->no_history) print_lives(t, x);
     if (x->categories->n > 1 || (x->categories->n == 1 && strcmp(x->categories->rows[0].name, "unknown") != 0))
         print_tally_list(t, x, x->categories, "All allocations, by category", "category");
-    print_lines(t, x);
+    print_stats_lines(t, x);
     view_text_scopes(t);
 }
 

@@ -546,7 +546,8 @@ void view_text_memory(const struct draw_text *v)
     if (v->brief && shown > 1) {
         size_t gpus = 0;
         for (size_t i = 0; i < n; i++) gpus += lead[i]->device >= 0;
-        if (!r->ranks_n || gpus != r->ranks_n) print_overview(v, lead, n, n); /* the table of the ranks has these figures */
+        const bool in_ranks = r->ranks_n && gpus == r->ranks_n; /* their table has the same figures */
+        if (!in_ranks) print_overview(v, lead, n, n);
         SORT(lead, n, by_bytes);
         shown = 1;
     }

@@ -308,10 +308,10 @@ void view_text_verdict(const struct draw_text *v)
      * repetitions (ranks that fail together, an allocator that retries). */
     for (size_t i = 0; i < r->ooms_n && shown < 1; i++, shown++) print_one_failure(v, &r->ooms[i]);
     const size_t others = r->ooms_total - shown;
-    if (others) {
+    size_t retried = 0;
+    for (size_t i = shown; i < r->ooms_n; i++) retried += r->ooms[i].outcome == RESULT_OUTCOME_RETRIED;
+    if (others && (retried < others || v->shorter < DRAW_LARGEST_LINE)) {
         char line[128];
-        size_t retried = 0;
-        for (size_t i = shown; i < r->ooms_n; i++) retried += r->ooms[i].outcome == RESULT_OUTCOME_RETRIED;
         snprintf(line, sizeof line, "%zu more allocation%s failed%s: gpuspy report --%s lists %s", others,
                  others == 1 ? "" : "s", retried == others ? ", then succeeded on a retry" : "",
                  retried == others ? "only retries" : "json", others == 1 ? "it" : "them");
