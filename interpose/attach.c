@@ -161,8 +161,9 @@ __attribute__((visibility("default"))) const struct gs_attach_answer *gpuspy_att
     const int saved = errno;
     if (!begin_work()) return &answer;
     if (!gs_attached) {
-        finish_attach_step(GS_ATTACH_REFUSED, gs_config()->disabled ? "it was started with GPUSPY_DISABLE=1"
-                                                                    : "it has been recorded since it started");
+        finish_attach_step(GS_ATTACH_REFUSED, gs_config()->disabled && !gs_is_second_recorder()
+                                                  ? "it was started with GPUSPY_DISABLE=1"
+                                                  : "it has been recorded since it started");
     } else if (!gs_dormant) {
         const char *db = gpuspy_database();
         snprintf(answer.text, sizeof answer.text, "it is recorded already%s%s", db ? ", to " : "", db ? db : "");

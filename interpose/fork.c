@@ -34,7 +34,7 @@
 static INSIDE unsigned depth;           /* a signal handler may fork in the middle of a fork */
 static INSIDE bool resting;             /* gs_fork_rest paused something; whether gpuspy is enabled may change later */
 static INSIDE bool prepared;            /* the handler before the fork has run */
-static INSIDE bool attaching;           /* … and was to prepare nothing else: gpuspy_attach may be at work */
+static INSIDE unsigned attaching;       /* … and was to prepare nothing else: gpuspy_attach may be at work */
 static INSIDE bool at_rest;             /* the drain is paused until the fork is done */
 static INSIDE bool quiet;               /* in the handlers: no thread reads the list of loaded objects for gpuspy */
 static INSIDE bool locked;              /* in the handlers: the session is locked */
@@ -73,7 +73,8 @@ void gs_fork_go_on(void)
 static void before_fork(void)
 {
     if (!gs_session_is_enabled()) {
-        if (gs_attached) attaching = true, (void)gs_elf_rest(REST_IN_HANDLER_MS);
+        if (gs_attached)
+            attaching++, (void)gs_elf_rest(REST_IN_HANDLER_MS); /* twice if a signal handler forks meanwhile */
         return;
     }
     gs_fork_rest(REST_IN_HANDLER_MS);
@@ -87,7 +88,7 @@ static void before_fork(void)
 static void after_in_parent(void)
 {
     if (prepared || attaching) gs_elf_go_on();
-    attaching = false;
+    attaching -= attaching > 0;
     if (!prepared) return;
     prepared = false;
     if (locked) gs_session_unlock();
@@ -104,7 +105,7 @@ static void after_in_child(void)
                        : !quiet || gs_elf_list_is_locked() ? "another thread was using the list of loaded libraries"
                                                            : NULL;
     if (prepared || attaching) gs_elf_forked();
-    attaching = false;
+    attaching = 0;
     if (!prepared) {
         if (gs_dormant) gs_session_forked(); /* gpuspy_attach may be called here, too */
         return;

@@ -165,6 +165,7 @@ struct place { /* a peak, or a failure; ordered by time */
     int64_t *by_rule;
     uint64_t *count_by_rule;
     bool stated;      /* an optimizer set up state that was live */
+    bool unrequested; /* what was requested is unknown of a parameter, gradient or state */
     struct map sizes; /* size_of_block or size_of_request, and category → blocks */
     struct map index; /* by stack and rule */
     ARENA_LIST(struct result_category_line, by_stack);
@@ -297,7 +298,7 @@ static void list_category_moments(struct work *w, uint32_t process)
 
 SORT_ORDER(order_category_moments, struct place, SORT_UP(x->time_ns, y->time_ns))
 
-/* Of blocks whose request is unknown: PyTorch's large ones may have a rest of up to 1 MiB. */
+/* PyTorch's large blocks may have a rest of up to 1 MiB; compared where not all requests are known. */
 static uint64_t size_of_block(int64_t bytes)
 {
     return (uint64_t)(bytes > LARGE ? (bytes + LARGE - 1) / LARGE * LARGE : bytes) << 1;
@@ -330,6 +331,9 @@ static void count_of_size(struct place *p, uint32_t stack, enum result_category 
 static void count_size(struct place *p, uint32_t stack, enum result_category category, int64_t bytes, int64_t requested)
 {
     count_of_size(p, stack, category, size_of_block(bytes));
+    p->unrequested = p->unrequested || (requested == RUN_UNKNOWN && (category == RESULT_CATEGORY_PARAMETERS ||
+                                                                     category == RESULT_CATEGORY_GRADIENTS ||
+                                                                     category == RESULT_CATEGORY_OPTIMIZER_STATE));
     if (requested != RUN_UNKNOWN) count_of_size(p, stack, category, size_of_request(requested));
 }
 
@@ -412,7 +416,7 @@ static void categorize_again(struct work *w, struct late *l)
 {
     static const int64_t around[] = {0, -LARGE, LARGE};
     struct place *p = &w->places[l->place];
-    const bool known = l->requested != RUN_UNKNOWN;
+    const bool known = l->requested != RUN_UNKNOWN && !p->unrequested;
     for (size_t i = 0; i < (!known && l->bytes > LARGE ? 3 : 1); i++) {
         const int64_t like = l->bytes + around[i];
         const uint64_t size = known ? size_of_request(l->requested) : size_of_block(like);

@@ -126,7 +126,7 @@ struct check_result {
     unsigned shared;          /* --per device: number of other processes in it */
     const char *what;         /* of the budget: "parameters"; NULL the gate's */
     double value, limit;      /* NAN */
-    bool at_least;            /* the recording does not show all of which the value is the most */
+    bool at_least;            /* the peak: the recording lacks a part of what came before */
     const char *why;          /* for unknown: a sentence; else a remark, or NULL */
     const char *cwd;          /* of the process, NULL unknown */
     struct check_line *lines; /* largest first */

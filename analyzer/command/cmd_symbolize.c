@@ -42,7 +42,8 @@ const struct command_text command_text_symbolize = {
         "that ran, so that another machine does not need them. Python frames always have them. A file whose build id "
         "differs from the one that ran is not used.\n\nAll processes of the run are symbolized, each in one "
         "transaction: an interruption leaves the recording unchanged. Run it again after you install more debugging "
-        "information. Its last lines name the modules without lines and the packages that contain these.\n\ngpuspy "
+        "information. Its last lines name the modules without lines and the packages with their debugging "
+        "information.\n\ngpuspy "
         "looks for debugging information in the file itself, by debug link, and by build id in --debug-dir, "
         "GPUSPY_DEBUG_PATH and /usr/lib/debug. The exit status is 3 if a recording cannot be read or written.",
     .examples = COMMAND_EXAMPLES({"gpuspy symbolize run.db", "before you copy the recording to another machine"},

@@ -265,8 +265,8 @@ static bool has_address_twice(const struct import_snapshot *s, enum import_actio
 
 SORT_ORDER(order_segments, struct import_snapshot_piece, SORT_UP(x->address, y->address))
 
-/* Is a block outside of all segments, although no event allocates or frees one? */
-static bool has_block_outside(const struct import_snapshot *s)
+/* Is a block of a device whose segments are listed outside of all, although no event allocates or frees one? */
+static bool has_block_outside(const struct import_snapshot *s, const bool listed[])
 {
     struct import_snapshot_piece *list = arena_realloc(NULL, s->segments.n + 1, sizeof *list);
     const size_t n = s->segments.n;
@@ -276,24 +276,25 @@ static bool has_block_outside(const struct import_snapshot *s)
     for (size_t i = 0; i < s->events_n && !outside; i++) {
         const struct import_snapshot_event *e = &s->events[i];
         const size_t at = SORT_COUNT(n, k, list[k].address <= e->address);
-        outside =
-            e->action == IMPORT_ALLOC && !(at && e->address - list[at - 1].address < (uint64_t)list[at - 1].bytes);
+        outside = e->action == IMPORT_ALLOC && listed[e->device] &&
+                  !(at && e->address - list[at - 1].address < (uint64_t)list[at - 1].bytes);
     }
     free(list);
     return outside;
 }
 
-/* Do the events of segments contradict each other, or the segments at the end? */
+/* Do the events of segments contradict each other, or the segments at the end? Of devices that list some. */
 static bool lacks_segment_events(const struct import_snapshot *s, const size_t n[])
 {
     enum { TAKEN, FREED, STAYS };
     struct map last = {0};
-    bool lacks = false;
+    bool lacks = false, listed[IMPORT_DEVICES + 1] = {0};
+    EACH (p, s->segments.list, s->segments.n) listed[p->device] = true;
     if (n[IMPORT_MAP] || n[IMPORT_UNMAP] || !s->segments.n) return false;
-    if (!n[IMPORT_TAKE] && !n[IMPORT_GIVE_BACK]) return has_block_outside(s);
+    if (!n[IMPORT_TAKE] && !n[IMPORT_GIVE_BACK]) return has_block_outside(s, listed);
     for (size_t i = 0; i < s->events_n && !lacks; i++) {
         const struct import_snapshot_event *e = &s->events[i];
-        if (e->action != IMPORT_TAKE && e->action != IMPORT_GIVE_BACK) continue;
+        if ((e->action != IMPORT_TAKE && e->action != IMPORT_GIVE_BACK) || !listed[e->device]) continue;
         uint32_t *now = map_at(&last, map_hash(e->address) ^ e->device);
         const uint32_t next = e->action == IMPORT_TAKE ? TAKEN : FREED;
         lacks = *now == next;
@@ -306,7 +307,8 @@ static bool lacks_segment_events(const struct import_snapshot *s, const size_t n
     }
     for (size_t i = 0; i < s->events_n && !lacks; i++) {
         const struct import_snapshot_event *e = &s->events[i];
-        lacks = e->action == IMPORT_TAKE && map_get(&last, map_hash(e->address) ^ e->device) == TAKEN;
+        lacks =
+            e->action == IMPORT_TAKE && listed[e->device] && map_get(&last, map_hash(e->address) ^ e->device) == TAKEN;
     }
     map_free(&last);
     return lacks;

@@ -661,6 +661,26 @@ static void list_group(struct oom_failures *o, size_t group, size_t room)
         answer_failure(o, group, at != RUN_NONE ? &o->captures[at] : NULL, &report->ooms[report->ooms_n++]);
 }
 
+/* Growth that the answer on the failure that ended the program denies: layers of a pass that did not fit. */
+static void drop_denied_growth(struct site_builder *b, const struct result_oom_verdict *v)
+{
+    const struct oom_facts *f = v->facts;
+    struct result_report *r = b->report;
+    size_t n = 0;
+    if (!v->fatal || !f->examined || f->layer != RUN_SERIES_TENSOR || f->growing_sites || oom_keeps_displayed(f) ||
+        oom_keeps_rerun(f) || oom_keeps_failed(f) || oom_keeps_trials(f) || oom_keeps_optimizers(f))
+        return;
+    EACH_IN (g, r->growth)
+        if (g->process != v->process || g->layer != f->layer || g->device != v->device) r->growth[n++] = *g;
+    r->growth_total -= r->growth_n - n;
+    r->growth_n = n;
+    for (size_t i = 0; i < b->growing_n && i < run_location_count(b->run); i++) {
+        const struct run_series *s = run_series(b->run, run_location(b->run, (uint32_t)i)->series);
+        if (s->process == v->process && s->layer == f->layer && s->device == v->device)
+            b->growing[i] = SITE_GROWING_NOT;
+    }
+}
+
 /* The failure that ended the program is first, followed by the other fatal ones from the last to the first. Those that
  * the program handled come next, and those that succeeded on a retry last, both in order of time. */
 static void list_ooms(struct oom_failures *o)
@@ -671,7 +691,7 @@ static void list_ooms(struct oom_failures *o)
     report->ooms = arena_alloc(o->b->arena, room * sizeof *report->ooms);
     const bool first = end < o->groups_n && o->groups[end].fatal;
     if (first) list_group(o, end, room);
-    if (report->ooms_n) oom_drop_denied_growth(o->b, &report->ooms[0]);
+    if (report->ooms_n) drop_denied_growth(o->b, &report->ooms[0]);
     for (size_t i = o->groups_n; i-- > 0;)
         if (o->groups[i].fatal && !(first && i == end)) list_group(o, i, room);
     for (unsigned retried = 0; retried < 2; retried++)

@@ -176,8 +176,6 @@ struct oom_live { /* the live memory of one location at that moment */
 };
 /* oom_growth.c: the largest holder; the growing memory, and the ends of its graphs. */
 void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_t n, struct oom_facts *f);
-/* `v`: of the failure that ended the program. Removes from the report's growth what that answer denies. */
-void oom_drop_denied_growth(struct site_builder *b, const struct result_oom_verdict *v);
 /* May an optimizer's states of that size belong to parameters of that size? */
 bool oom_is_of_parameters(int64_t parameters, int64_t states);
 /* The share of the bytes up to the failure that was freed, at least, as far as coarse totals show it; NAN unknown. */

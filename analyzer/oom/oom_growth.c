@@ -4,7 +4,6 @@
 #include "analyzer/base/text.h"
 #include "analyzer/oom/oom.h"
 #include "analyzer/oom/oom_layout.h"
-#include "analyzer/oom/oom_words.h"
 #include "analyzer/site/holder.h"
 #include "analyzer/site/holder_read.h"
 #include "analyzer/site/source_context.h"
@@ -554,26 +553,6 @@ void oom_find_growing(struct site_builder *b, const struct oom_live *live, size_
     f->growing_keyed = f->backward_ns == RUN_UNKNOWN && is_stored_by_key(b, f);
     f->growing_queued = f->growing_sites && is_queued(b, f->growing_stack);
     find_driven(b, live, n, f);
-}
-
-/* Growth that the answer on the failure that ended the program denies: layers of a pass that did not fit. */
-void oom_drop_denied_growth(struct site_builder *b, const struct result_oom_verdict *v)
-{
-    const struct oom_facts *f = v->facts;
-    struct result_report *r = b->report;
-    size_t n = 0;
-    if (!v->fatal || !f->examined || f->layer != RUN_SERIES_TENSOR || f->growing_sites || oom_keeps_displayed(f) ||
-        oom_keeps_rerun(f) || oom_keeps_failed(f) || oom_keeps_trials(f) || oom_keeps_optimizers(f))
-        return;
-    EACH_IN (g, r->growth)
-        if (g->process != v->process || g->layer != f->layer || g->device != v->device) r->growth[n++] = *g;
-    r->growth_total -= r->growth_n - n;
-    r->growth_n = n;
-    for (size_t i = 0; i < b->growing_n && i < run_location_count(b->run); i++) {
-        const struct run_series *s = run_series(b->run, run_location(b->run, (uint32_t)i)->series);
-        if (s->process == v->process && s->layer == f->layer && s->device == v->device)
-            b->growing[i] = SITE_GROWING_NOT;
-    }
 }
 
 /* The total live memory when it began to grow; 0 if unknown: of a buffer that grows by replacement, only the last

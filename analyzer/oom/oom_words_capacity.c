@@ -151,7 +151,7 @@ void oom_explain_oversized(struct oom_words *w)
         return;
     }
     const bool known = w->f->stack != RUN_NONE, tensors = w->f->layer == RUN_SERIES_TENSOR;
-    const bool native = !tensors && known && !run_process_at(w->b->run, w->v->process)->python_version;
+    const bool native = !tensors && known && !site_runs_python(w->b->run, w->v->process);
     advise_in_words(w, OOM_EFFORT_LINE, RUN_UNKNOWN,
                     TEXT(w, "check the %s%s%s: %s causes such sizes", native ? "size" : "shape", known ? " at " : "",
                          known ? oom_place_text(w, w->f->stack) : "",

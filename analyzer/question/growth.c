@@ -64,10 +64,10 @@ struct site_growth { /* by location; members that every event uses come first */
 
 struct span { /* of a process */
     int64_t end_ns;
-    bool oom; /* the end is a fatal OOM */
+    bool oom;       /* the end is a fatal OOM */
+    bool in_thread; /* … in a thread of Python's other than the main one */
     bool backward_known;
     int64_t backward_ns;        /* last_backward_of */
-    bool in_thread;             /* … in a thread of Python's other than the main one */
     int64_t ensemble;           /* bytes of the models of an ensemble; 0 none */
     uint32_t last;              /* the piece that contains the end */
     int64_t piece_ends[PIECES]; /* when the last event of each was */

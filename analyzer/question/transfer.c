@@ -126,7 +126,7 @@ static bool many_tiny(const struct flow *f, const struct result_pace *pace, bool
 static bool has_python_program(const struct site_builder *b)
 {
     bool has = step_has_tensors(b) || category_has_python(b->run);
-    for (uint32_t p = 0; p < b->report->processes_n; p++) has = has || site_runs_python(b->run, p);
+    for (uint32_t p = 0; p < RUN_COUNT(run_processes, b->run); p++) has = has || site_runs_python(b->run, p);
     return has;
 }
 

@@ -274,7 +274,9 @@ const char *site_native_growth_advice(struct site_builder *b, const struct resul
 bool site_runs_python(const struct run *run, uint32_t process)
 {
     const struct run_process *p = run_process_at(run, process);
-    return p->python_version || (p->command && strstr(p->command, "python"));
+    const char *command = p->command ? p->command : "", *program = command + strcspn(command, " ");
+    while (program > command && program[-1] != '/') program--;
+    return p->python_version || strncmp(program, "python", 6) == 0;
 }
 
 const char *site_cpp_words(struct site_builder *b, uint32_t process, const char *text)

@@ -64,9 +64,54 @@ static bool open_own_source(struct site_builder *b, const struct run_frame *fram
     return frame->kind == GS_FRAME_PYTHON && !site_is_library(frame) && site_open_source(b, frame, code, at);
 }
 
+static const char *const without_gradients[] = {"no_grad(", "inference_mode(", "set_grad_enabled(False)"};
+
+static bool is_without(const char *code)
+{
+    return source_has_any(code, without_gradients, COUNT_OF(without_gradients)) && !strstr(code, " if ");
+}
+
+/* context = torch.no_grad(), if the file assigns it nothing else */
+static bool is_context_without(const struct site_code *code, const char *name, size_t n)
+{
+    bool is = false;
+    for (size_t k = 0; n && k < code->n; k++) {
+        const char *text = code->list[k].code;
+        if (strncmp(text, name, n) != 0 || strncmp(text + n, " = ", 3) != 0) continue;
+        is = is_without(text);
+        if (!is) return false;
+    }
+    return is;
+}
+
+/* with torch.no_grad():, with context:, with ExitStack() as stack: around stack.enter_context(torch.no_grad()) */
+static bool opens_without(const struct site_code *code, size_t k, size_t at)
+{
+    if (!site_code_begins(&code->list[k], "with")) return false;
+    const char *header = code->list[k].code, *name = header + strlen("with ");
+    if (is_without(header) || is_context_without(code, name, site_name_length(name))) return true;
+    bool enters = false;
+    for (size_t i = k + 1; i < at && strstr(header, "ExitStack(") && !enters; i++)
+        enters = site_code_parent(code, i) == k && strstr(code->list[i].code, ".enter_context(") &&
+                 is_without(code->list[i].code);
+    return enters;
+}
+
+/* torch.set_grad_enabled(False) as a statement, which nothing in the file takes back */
+static bool disables_gradients(const struct site_code *code)
+{
+    bool disables = false;
+    for (size_t k = 0; k < code->n; k++) {
+        const char *text = code->list[k].code;
+        if (strncmp(text, "torch.set_grad_enabled(", 23) != 0) continue;
+        disables = strncmp(text + 23, "False)", 6) == 0;
+        if (!disables) return false;
+    }
+    return disables;
+}
+
 bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
 {
-    static const char *const blocks[] = {"no_grad(", "inference_mode(", "set_grad_enabled(False)"};
     static const char *const modes[] = {"no_grad", "inference_mode"}; /* Lightning's _no_grad_context() */
     RUN_EACH_FRAME (frame, b->run, stack) {
         struct site_code code;
@@ -76,16 +121,13 @@ bool site_is_without_gradients(struct site_builder *b, uint32_t stack)
         if (!own && frame->function && source_has_any(frame->function, modes, 2)) return true;
         if (!site_open_source(b, frame, &code, &at)) continue;
         for (size_t k = site_code_parent(&code, at); k < code.n; k = site_code_parent(&code, k)) {
-            const char *header = code.list[k].code;
-            if (site_code_begins(&code.list[k], "with") && source_has_any(header, blocks, 3) && !strstr(header, " if "))
-                return true;
+            if (opens_without(&code, k, at)) return true;
             if (!site_code_begins(&code.list[k], "def")) continue;
             for (size_t d = k; d-- > 0 && code.list[d].code[0] == '@';)
-                if (source_has_any(code.list[d].code, blocks, 2)) return true;
+                if (source_has_any(code.list[d].code, without_gradients, 2)) return true;
             break; /* the block around it was left when the function was defined */
         }
-        for (size_t k = 0; own && k < code.n; k++)
-            if (strstr(code.list[k].code, "torch.set_grad_enabled(False)") == code.list[k].code) return true;
+        if (own && disables_gradients(&code)) return true;
     }
     return false;
 }

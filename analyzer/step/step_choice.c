@@ -287,8 +287,8 @@ struct seldom {
     uint64_t every, times; /* of the first condition with a number: 100 of `step % 100`; how often its line ran */
 };
 
-/* `inner`: the loop is around that of the busy line. Only conditions that state how often they hold tell then that they
- * are not those of an inner loop, and only beside that. */
+/* `inner`: the loop is around that of the busy line. Then only conditions with a number count, and only if no other
+ * loop contains them. */
 static struct seldom seldom_beside(const struct step_place_tree *t, uint32_t line, int loop, bool inner)
 {
     struct seldom found = {.n = 0};

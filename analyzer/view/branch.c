@@ -217,7 +217,7 @@ static bool is_start_branch(const struct view_branch *b)
     return false;
 }
 
-/* What calls the user's own code tells less than that code. */
+/* The user's own code is more informative than what starts it. */
 static void replace_starts(const struct building *g, struct view_branch *root)
 {
     size_t n = 0;

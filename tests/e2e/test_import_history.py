@@ -334,6 +334,18 @@ def test_a_history_without_segments(tmp_path):
     assert "has no segments" not in gpuspy("report", file).stdout
 
 
+def test_a_history_with_segments_of_one_gpu_only(tmp_path):
+    """The other one's events of segments contradict nothing."""
+    run = snapshots.Run()
+    for device in (0, 1):
+        run.segment(device, (device + 1) << 40, 2 << 20, 7)
+        run.alloc(device, (device + 1) << 40, 1 << 20, 8)
+    whole = run.snapshot()
+    file = snapshots.write(tmp_path / "s.pickle", {**whole, "segments": [s for s in whole["segments"] if s["device"] == 0]})
+    assert "lacks events of segments" not in gpuspy("report", file).stdout
+    assert snapshots.measured(snapshots.imported(file, tmp_path)) == snapshots.expected(whole)
+
+
 def test_a_snapshot_that_torch_save_packed(tmp_path):
     file = tmp_path / "snapshot.pt"
     whole = snapshots.usual_run().snapshot()

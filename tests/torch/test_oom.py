@@ -83,6 +83,37 @@ def test_the_summary_at_the_end_gives_the_reports_verdict(tmp_path):
     assert report["oom"][0]["cause"] == "leak" and report["oom"][0]["verdict"] in " ".join(done.stderr.split())
 
 
+EVALUATED = """import torch
+from contextlib import ExitStack, nullcontext
+from torch import nn
+net = nn.Sequential(*[m for _ in range(6) for m in (nn.Linear(1024, 1024), nn.ReLU())]).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(8):
+    optimizer.zero_grad()
+    net(torch.randn(64, 1024, device="cuda")).mean().backward()
+    optimizer.step()
+def evaluate(x):
+    BODY
+    return net(x)
+"""
+
+
+@pytest.mark.parametrize("body, rows, advised", [
+    # a context in a variable; detectron2's evaluator; a mode that nothing takes back
+    ("context = torch.no_grad()\n    with context: return net(x)", 60000, False),
+    ("with ExitStack() as stack:\n        stack.enter_context(torch.no_grad())\n        return net(x)", 60000, False),
+    ("torch.set_grad_enabled(False)", 60000, False),
+    # look-alikes
+    ("context = torch.no_grad()\n    context = nullcontext()\n    with context: return net(x)", 16000, True),
+    ("with ExitStack() as stack:\n        stack.enter_context(nullcontext())\n        return net(x)", 16000, True),
+    ("torch.set_grad_enabled(False)\n    net(x[:4])\n    torch.set_grad_enabled(True)", 16000, True)])
+def test_where_gradients_are_off(record, tmp_path, body, rows, advised):
+    script = tmp_path / "evaluated.py"
+    script.write_text(EVALUATED.replace("BODY", body) + "".join(f"evaluate(torch.empty({n}, 1024, device='cuda'))\n" for n in (rows, 3 * rows)))
+    oom = record(script, SIMCUDA_MEMORY="2GiB").report()["oom"][0]
+    assert ("no_grad" in str(oom["advice"])) == advised, oom["advice"]
+
+
 NOTEBOOK = '''
 import sys, torch
 from IPython.core.displayhook import DisplayHook

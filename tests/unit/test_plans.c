@@ -297,7 +297,7 @@ static void more_needs_more(void **state)
     int bad[LENGTH(moves)] = {0}, tried[LENGTH(moves)] = {0}, all = 0;
 
     (void)state;
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 2500; i++) {
         const struct plan *p = odd_plan(&random);
         assert_true(estimate_make(p, &one));
         for (size_t m = 0; m < LENGTH(moves); m++) {
