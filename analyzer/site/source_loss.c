@@ -325,12 +325,17 @@ static bool is_bound_before(struct flow *f, const struct site_statement *of, con
     bool within = false; /* in a block that ends between the two */
     for (const struct site_statement *st = of; st-- > f->from && st->indent >= of->indent;) {
         struct site_assignment a;
-        struct site_names made = {.n = 0};
+        struct site_names made = {.n = 0}, indexed = {.n = 0};
+        struct site_store store;
         const bool header = st->indent == of->indent;
         if (within && header && site_code_begins(st, "with")) return true;
         within = within && !header && !is_branch(st);
-        if (!strstr(st->code, name) || !site_assignment_of(f->arena, st->code, &a)) continue;
-        site_targets_of(f->arena, a.targets, &made, NULL);
+        if (!strstr(st->code, name)) continue;
+        if (site_store_of(f->arena, st->code, &store) && strcmp(site_base_name(f->arena, store.into), name) == 0)
+            return false;
+        if (!site_assignment_of(f->arena, st->code, &a)) continue;
+        site_targets_of(f->arena, a.targets, &made, &indexed);
+        if (site_names_has(&indexed, name)) return false;
         if (!site_names_has(&made, name)) continue;
         if (site_holds(a.value, &f->names, true)) return false;
         if (header && !a.augmented) return true;
