@@ -63,6 +63,23 @@ def test_a_leak_is_found_with_its_line(once, name, steps):
         assert LEAKS[name] in lines
 
 
+JOINS = """import torch
+context = torch.zeros(1 << 20, 32, device="cuda")
+for step in range(40):
+    part = torch.ones(1 << 20, 32, device="cuda")
+    context = torch.cat((context, part))
+    (context @ torch.ones(32, 8, device="cuda")).sum().item()"""
+
+
+def test_a_buffer_that_filled_the_gpu_in_few_steps_is_a_leak(record):
+    """Too few for a list of what grows; the report's cause says it."""
+    done = record("-c", JOINS, SIMCUDA_MEMORY="2GiB")
+    assert done.report()["growth"] == [] and "grows without bound" in done.report()["oom"][0]["verdict"]
+    reported = check(done, "--no-leaks", "--max-growth", "0/step", code=1)
+    assert [reported[name]["status"] for name in ("no-leaks", "max-growth")] == ["failed", "unknown"]
+    assert "grows without bound" in reported["no-leaks"]["text"]
+
+
 def test_the_figures_are_pytorchs(once):
     done = once("check-clean-40", SCRIPT, "clean", 40)
     peak = [p for p in done.report()["peak"] if p["layer"] == "tensor"][0]["bytes"]
