@@ -416,7 +416,8 @@ static void categorize_again(struct work *w, struct late *l)
 {
     static const int64_t around[] = {0, -LARGE, LARGE};
     struct place *p = &w->places[l->place];
-    const bool known = l->requested != RUN_UNKNOWN && !p->unrequested;
+    /* FSDP2's shards are not requested in the size of their states */
+    const bool known = w->b->report->imported && l->requested != RUN_UNKNOWN && !p->unrequested;
     for (size_t i = 0; i < (!known && l->bytes > LARGE ? 3 : 1); i++) {
         const int64_t like = l->bytes + around[i];
         const uint64_t size = known ? size_of_request(l->requested) : size_of_block(like);
