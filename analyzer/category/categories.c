@@ -416,7 +416,7 @@ static void categorize_again(struct work *w, struct late *l)
 {
     static const int64_t around[] = {0, -LARGE, LARGE};
     struct place *p = &w->places[l->place];
-    /* FSDP2's shards are not requested in the size of their states */
+    /* in recordings of gpuspy's own, FSDP2's parameters are not found by it (tests/torch/test_estimate_sharded.py) */
     const bool known = w->b->report->imported && l->requested != RUN_UNKNOWN && !p->unrequested;
     for (size_t i = 0; i < (!known && l->bytes > LARGE ? 3 : 1); i++) {
         const int64_t like = l->bytes + around[i];

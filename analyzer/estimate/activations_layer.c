@@ -344,7 +344,7 @@ static void put_scores(const struct estimate_act_sizes *z, const struct estimate
 
 /* Grouped queries without a mask and not in 16 bits fit none of PyTorch's fused kernels: the "math" kernel keeps the
  * scores as eager attention does. Keys that transformers repeats are no longer grouped; flash_attention_2 casts; a
- * prepared model in 16 bits trains under a trainer's autocast more often than without. */
+ * prepared model in 16 bits may train under a trainer's autocast. */
 bool estimate_act_falls_back(const struct plan *p, const struct estimate_act_sizes *z)
 {
     const struct model_shape *m = &p->model->shape;

@@ -33,20 +33,8 @@
 #include "analyzer/site/holder.h"
 #include "analyzer/run/settings.h"
 
-enum {
-    PIECES = 64,
-    WARM = 7,
-    MIN_SAMPLES = 8,
-    MIN_STAYED = 4,
-    MANY_STAYED = 10,
-    MANY_STEPS = 20,
-    FEW_STEPS = 3,
-    LAYERS = 64,
-    WITHOUT = 4,
-    MEMBERS = 3, /* of an ensemble, at least */
-    TENTH = 10,
-    FAR = 100000
-};
+enum { PIECES = 64, WARM = 7, MIN_SAMPLES = 8, MIN_STAYED = 4, MANY_STAYED = 10, MANY_STEPS = 20, FEW_STEPS = 3 };
+enum { LAYERS = 64, WITHOUT = 4, MEMBERS = 3 /* of an ensemble, at least */, TENTH = 10, FAR = 100000 };
 static const double min_fit = 0.8, even_fit = 0.97, min_share = 0.005;
 
 struct site_growth { /* by location; members that every event uses come first */
@@ -641,15 +629,6 @@ static bool count_growth_steps(const struct question_growths *g, const struct si
                            (e->count >= LAYERS || step_module_calls(g->b, stack) == UINT64_MAX));
 }
 
-/* If a Python program's Python frames were not recorded, call paths show operations and not lines: all layers of a pass
- * share one, and it rises while the pass runs. */
-static bool is_line_unknown(struct run *run, const struct run_location *l)
-{
-    return run_series(run, l->series)->layer == RUN_SERIES_TENSOR && run_stack_python(run, l->stack) == RUN_NONE &&
-           RUN_ANY_FRAME(f, run, l->stack, run_path_has(f->module, "/libtorch_python")) &&
-           !site_is_in_backward(run, l->stack);
-}
-
 /* When the last of many backward passes allocated; 0 none. */
 static int64_t last_backward_of(struct question_growths *g, uint32_t process)
 {
@@ -666,13 +645,19 @@ static int64_t last_backward_of(struct question_growths *g, uint32_t process)
     return span->backward_ns;
 }
 
-/* Such a path, unless the program made backward passes meanwhile, which end a pass. What it copies may be models. */
+/* If a Python program's Python frames were not recorded, call paths show operations and not lines: all layers of a pass
+ * share one, and it rises while the pass runs. Not if backward passes, which end a pass, ran meanwhile; but what it
+ * copies may be models. */
 static bool is_pass_of_unknown_line(struct question_growths *g, const struct run_location *l,
                                     const struct site_growth *s)
 {
-    return is_line_unknown(g->b->run, l) && (run_stack_calls(g->b->run, l->stack, "_to_copy") ||
-                                             last_backward_of(g, run_series(g->b->run, l->series)->process) <
-                                                 s->first_ns + (s->last_ns - s->first_ns) / 2);
+    struct run *run = g->b->run;
+    const struct run_series *series = run_series(run, l->series);
+    return series->layer == RUN_SERIES_TENSOR && run_stack_python(run, l->stack) == RUN_NONE &&
+           RUN_ANY_FRAME(f, run, l->stack, run_path_has(f->module, "/libtorch_python")) &&
+           !site_is_in_backward(run, l->stack) &&
+           (run_stack_calls(run, l->stack, "_to_copy") ||
+            last_backward_of(g, series->process) < s->first_ns + (s->last_ns - s->first_ns) / 2);
 }
 
 static void judge_location_growth(struct question_growths *g, uint32_t location)
